@@ -129,10 +129,17 @@ def test_a_directory_opens_with_its_key_and_with_nothing_else(tmp_path, engine):
     key.chmod(0o644)
     assert "permissions are too open" in refusal(server)
     key.chmod(0o400)
-    store = server.data / "encryption.keys"
+    store, second = (server.data / name for name in ("encryption.keys", "encryption.keys.copy"))
     store.rename(tmp_path / "aside")
+    second.unlink()
     assert "encryption.keys is missing" in refusal(server)
-    (tmp_path / "aside").rename(store)
+    # One whole copy is enough, and makes the other one whole.
+    whole = (tmp_path / "aside").read_bytes()
+    second.write_bytes(whole)
+    store.write_bytes(whole[:100] + b"?" + whole[101:])
+    with server:
+        assert server.client().db.c.find_one() == {"_id": 1}
+    assert store.read_bytes() == second.read_bytes() == whole
     server.options = ["--enableEncryption", "--encryptionKeyCommand", f"cat {key}"]
     with server:
         assert server.client().db.c.find_one() == {"_id": 1}

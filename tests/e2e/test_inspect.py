@@ -168,7 +168,7 @@ def test_lost_files_are_told(directories, tmp_path):
     shutil.rmtree(data / engine)
     (tmp_path / "storage.bson").rename(data / "storage.bson")
     done = tenon("verify", data)
-    assert done.returncode == 1 and "engine: " in done.stdout and "is missing" in done.stdout
+    assert done.returncode == 1 and "engine: " in done.stdout and "are missing" in done.stdout
 
 
 def test_what_cannot_be_checked(tmp_path):

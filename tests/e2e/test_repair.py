@@ -13,8 +13,9 @@ pytestmark = pytest.mark.skipif("btree" not in ENGINES, reason="the engine with 
 DOCUMENTS = 4000
 
 
-def repair(server):
-    return subprocess.run([binary(), "--dbpath", str(server.data), "--repair"], capture_output=True, text=True, timeout=300)
+def repair(server, *options):
+    command = [binary(), "--dbpath", str(server.data), "--repair", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 def refused(server):
@@ -75,3 +76,46 @@ def test_a_member_that_lost_documents_is_a_member_no_more(tmp_path):
         hit.start()
         rs.wait_healthy(120)
         assert hit.direct.shop.a.count_documents({}) == DOCUMENTS
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ("betree", "mmapv1") if engine in ENGINES])
+def test_a_directory_without_its_metadata_is_not_an_empty_one(tmp_path, engine):
+    """It was given the default engine for good, and without a journal served with nothing in it."""
+    server = Server(tmp_path, engine, ["--nojournal"])
+    with server:
+        server.client().shop.a.insert_many([{"_id": n} for n in range(DOCUMENTS)])
+    (server.data / "storage.bson").unlink()
+    for named in (None, "btree", engine):
+        server.engine = named
+        told = refused(server)
+        assert "storage.bson is missing" in told and f"--repair --storageEngine {engine}" in told, told
+        assert not (server.data / "btree").exists() and not (server.data / "storage.bson").exists()
+    done = repair(server)
+    assert done.returncode == 1 and f"--storageEngine {engine}" in done.stderr, done
+    done = repair(server, "--storageEngine", engine)
+    assert done.returncode == 0, done
+    server.engine = None
+    with server:
+        assert server.client().shop.a.count_documents({}) == DOCUMENTS
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ("btree", "betree", "mmapv1") if engine in ENGINES])
+def test_an_engine_whose_files_are_gone_is_told(tmp_path, engine):
+    """As of a volume that is not mounted: a start without a journal served an empty database."""
+    server = Server(tmp_path, engine)
+    with server:
+        server.client().shop.a.insert_many([{"_id": n} for n in range(DOCUMENTS)])
+    folder = server.data / engine
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for options in ([], ["--nojournal"]):
+        server.options = options
+        told = refused(server)
+        assert f"the files of the storage engine {engine} are missing" in told, told
+        assert not list(folder.iterdir())
+    # The log still begins with the first entry.
+    server.options = []
+    done = repair(server)
+    assert done.returncode == 0 and "made anew from the log" in done.stdout, done
+    with server:
+        assert server.client().shop.a.count_documents({}) == DOCUMENTS

@@ -5,8 +5,8 @@
 //! Write both copies of the superblock that is not the durable one, sync them. 5. Under the state's lock: what only the
 //! checkpoint before referred to is free. 6. Cut the files' free ends.
 //!
-//! What fails before 3 leaves everything as it was. What fails in 3 or 4 leaves in doubt what a crash would find, so
-//! the store closes.
+//! What fails before 3 leaves everything as it was, and so does a superblock for which the disk has no room. Anything
+//! else that fails in 3 or 4 leaves in doubt what a crash would find, so the store closes.
 
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::limits::ROOT_BYTES_MAX;
@@ -107,9 +107,15 @@ impl BlockStore {
         let mut superblocks = self.superblocks.lock();
         // Another sync may have failed meanwhile; the system tells only one of two.
         self.check_open()?;
-        let slot = self
-            .write_superblock(&mut superblocks, &superblock)
-            .map_err(|error| self.close_after(error))?;
+        let slot = match self.write_superblock(&mut superblocks, &superblock) {
+            Ok(slot) => slot,
+            Err(failure) => {
+                drop(superblocks);
+                self.give_up_maps(&meta, &next);
+                self.unfix_map();
+                return Err(self.after_superblock(failure));
+            }
+        };
         superblocks.durable = slot;
         superblocks.current = superblock;
         let mut state = self.state.lock();
@@ -252,6 +258,17 @@ impl BlockStore {
         }
         writer.writer.flush()?;
         Ok((next, writer.obsolete))
+    }
+
+    /// Gives back the store's own blocks that were written for a superblock which was not.
+    fn give_up_maps(&self, durable: &MetaTree, written: &MetaTree) {
+        let kept: BTreeSet<u64> = durable.blocks().map(|address| address.sector()).collect();
+        let mut state = self.state.lock();
+        if let Some(main) = state.spaces.get_mut(&VolumeId::MAIN) {
+            for address in written.blocks().filter(|address| !kept.contains(&address.sector())) {
+                main.release(address.sector(), address.sectors(), false);
+            }
+        }
     }
 
     fn own_writer(&self) -> RunWriter {

@@ -48,6 +48,18 @@ impl BlockStore {
                 root: Vec::new(),
             })
         };
+        if !env.fs.exists(&path).map_err(BlockError::io("find", &path))?
+            && let Some(volume) = volume_files(env, directory)?.first()
+        {
+            // A new store would remove what it does not know.
+            return Err(BlockError::Damaged {
+                path,
+                sector: 0,
+                what: "file",
+                expected: format!("beside {}", volume.display()),
+                found: "missing".to_owned(),
+            });
+        }
         let (file, found) = open_main(env, directory, &path, make)?;
         let length = file.len().map_err(BlockError::io("measure", &path))?;
         let sealing = Sealing::of(&*env.fs, found.superblock.store);

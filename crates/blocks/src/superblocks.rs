@@ -55,6 +55,14 @@ pub(crate) struct Superblocks {
     pub pinned: PinnedFiles,
 }
 
+/// Why a superblock is not durable.
+pub(crate) enum SuperblockFailure {
+    /// The disk is full, and no place has it: as long as the durable one stands, nothing has happened.
+    NotWritten(BlockError),
+    /// A crash may find it.
+    InDoubt(BlockError),
+}
+
 /// The durable superblock and where it lies.
 pub(crate) struct Found {
     pub superblock: Superblock,
@@ -258,13 +266,18 @@ fn damaged(path: &Path, offset: u32, (what, expected, found): Mismatch) -> Block
 
 impl BlockStore {
     /// Makes a superblock durable in the slot that is not the durable one: two writes, one sync.
-    pub(crate) fn write_superblock(&self, superblocks: &mut Superblocks, superblock: &Superblock) -> Result<Slot> {
+    pub(crate) fn write_superblock(
+        &self,
+        superblocks: &mut Superblocks,
+        superblock: &Superblock,
+    ) -> std::result::Result<Slot, SuperblockFailure> {
+        use SuperblockFailure::{InDoubt, NotWritten};
         let side = self.state.lock().pins > 0;
         let slot = Slot {
             side,
             second: superblocks.durable.side == side && !superblocks.durable.second,
         };
-        let main = self.find_volume(VolumeId::MAIN)?;
+        let main = self.find_volume(VolumeId::MAIN).map_err(InDoubt)?;
         let (file, path) = match &superblocks.side {
             Some(file) if side => (file, self.side_path()),
             // What is pinned has a side file.
@@ -272,13 +285,52 @@ impl BlockStore {
         };
         for place in slot.places() {
             let bytes = superblock.encode(place, self.fs.keys().map(|keys| &**keys));
-            file.write_all_at(&bytes, u64::from(place))
-                .map_err(BlockError::io("write to", &path))?;
+            let written = file.write_all_at(&bytes, u64::from(place));
+            if let Err(error) = written.map_err(BlockError::io("write to", &path)) {
+                // Overwriting takes space on file systems that copy on write.
+                if error.kind() == engine::ErrorKind::OutOfSpace {
+                    self.take_back(file, &path, slot, &superblocks.current)
+                        .map_err(InDoubt)?;
+                    return Err(NotWritten(error));
+                }
+                return Err(InDoubt(error));
+            }
         }
         // Not by `Volume::sync`, which leaves a sync that is under way to its caller.
-        file.sync_data().map_err(BlockError::io("sync", &path))?;
+        let synced = file.sync_data().map_err(BlockError::io("sync", &path));
+        synced.map_err(InDoubt)?;
         add(&self.counters.syncs, 1);
         Ok(slot)
+    }
+
+    /// After a failed write: a slot that is not the durable one has no superblock that is newer than that. What such a
+    /// one refers to may be written over from here on.
+    fn take_back(&self, file: &Arc<dyn File>, path: &Path, slot: Slot, durable: &Superblock) -> Result<()> {
+        let keys = self.fs.keys().map(|keys| &**keys);
+        let mut is_changed = false;
+        for place in slot.places() {
+            let mut bytes = [0; SUPERBLOCK_BYTES];
+            file.read_exact_at(&mut bytes, u64::from(place))
+                .map_err(BlockError::io("read", path))?;
+            if Superblock::decode(&bytes, place, keys).is_ok_and(|found| found.number > durable.number) {
+                file.write_all_at(&durable.encode(place, keys), u64::from(place))
+                    .map_err(BlockError::io("write to", path))?;
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            // The newer one may be on its way to the disk.
+            file.sync_data().map_err(BlockError::io("sync", path))?;
+        }
+        Ok(())
+    }
+
+    /// Closes the store where a crash may find either superblock.
+    pub(crate) fn after_superblock(&self, failure: SuperblockFailure) -> BlockError {
+        match failure {
+            SuperblockFailure::NotWritten(error) => error,
+            SuperblockFailure::InDoubt(error) => self.close_after(error),
+        }
     }
 
     /// For a checkpoint that will be pinned: makes the main volume's superblock the durable one, and a new side file
@@ -292,7 +344,7 @@ impl BlockStore {
             // It must tell of the durable checkpoint, not of one that was pinned before.
             let superblock = superblocks.current.clone();
             let written = self.write_superblock(superblocks, &superblock);
-            superblocks.durable = written.map_err(|error| self.close_after(error))?;
+            superblocks.durable = written.map_err(|failure| self.after_superblock(failure))?;
         }
         self.remove_side_file(superblocks);
         let made = make_file(&*self.fs, &self.directory, &self.side_path(), &superblocks.current);

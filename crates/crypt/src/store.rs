@@ -123,10 +123,13 @@ impl KeyStore {
         if version > VERSION {
             return Err(KeyStoreError::Version(version));
         }
+        let count = u32_at(bytes, COUNT_AT) as usize;
+        // What lies behind the end that the store itself tells is not of it.
+        let length = ENTRIES_AT + count.min(GENERATIONS_MAX) * ENTRY_BYTES + SEAL_BYTES;
+        let bytes = &bytes[..bytes.len().min(length)];
         if version != VERSION || u32_at(bytes, CRC_AT) != crc32c::crc32c(&bytes[STORE_AT..]) {
             return damaged("the checksum does not fit");
         }
-        let count = u32_at(bytes, COUNT_AT) as usize;
         let (content, seal) = bytes.split_at(bytes.len() - SEAL_BYTES);
         if count == 0 || count > GENERATIONS_MAX || content.len() != ENTRIES_AT + count * ENTRY_BYTES {
             return damaged("the number of its keys does not fit its length");
@@ -260,6 +263,8 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(KeyStore::decode(&bytes[..length], &master(1)).is_err());
         }
+        let longer = [&bytes[..], b"appended"].concat();
+        assert!(KeyStore::decode(&longer, &master(1)).is_ok());
         // The newest key taken away: what counts then would be an older one.
         let mut shorter = [&bytes[..128], &bytes[208..]].concat();
         shorter[COUNT_AT] = 1;

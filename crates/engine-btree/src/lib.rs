@@ -80,4 +80,4 @@ mod write_pace;
 
 pub use engine_impl::BtreeEngine;
 pub use options::{BtreeOptions, Heap, HeapBytes};
-pub use salvage::{LostRange, SalvageReport, TableSalvage};
+pub use salvage::{LostRange, SalvageReport, SalvagedStore, TableSalvage};

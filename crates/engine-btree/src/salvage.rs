@@ -31,7 +31,7 @@ use engine::{Batch, CloseMode, Engine, EngineError, Maintenance, Result, Seq, Ta
 use find::FoundLeaves;
 use saved::SavedRows;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use vfs::Env;
 use walk::{Gap, SalvagedRows, SalvagedTree};
 
@@ -45,18 +45,46 @@ struct OldTable {
     created: Seq,
 }
 
+/// A fresh store beside the damaged one. Nothing of that has changed yet.
+pub struct SalvagedStore {
+    env: Env,
+    directory: PathBuf,
+    unfinished: PathBuf,
+    finished: PathBuf,
+    report: SalvageReport,
+}
+
+impl SalvagedStore {
+    /// What was kept and what was lost.
+    pub fn report(&self) -> &SalvageReport {
+        &self.report
+    }
+
+    /// Puts it in the damaged one's place. The old files stay beside it, see [`SalvageReport::kept`].
+    ///
+    /// A crash leaves the damaged store, or the result: [`BtreeEngine::open`] completes an exchange that was cut short.
+    pub fn put_in_place(mut self) -> Result<SalvageReport> {
+        self.report.kept = exchange::exchange(&self.env, &self.directory, &self.unfinished, &self.finished)?;
+        Ok(self.report)
+    }
+
+    /// Gives it up, and its room back.
+    pub fn discard(self) -> Result<()> {
+        exchange::remove(&self.env, &self.unfinished)
+    }
+}
+
 impl BtreeEngine {
-    /// Rebuilds what is readable of the store in `directory` into a fresh one and puts that in its place. The old files
-    /// stay beside it, see [`SalvageReport::kept`]. Nobody may have the store open. Needs room for a second store on
-    /// the same file system, and reads every block two or three times.
+    /// Rebuilds what is readable of the store in `directory` into a fresh one beside it, for
+    /// [`SalvagedStore::put_in_place`]. Nobody may have the store open. Needs room for a second store on the same file
+    /// system, and reads every block two or three times. After an error it has given that room back.
     ///
     /// The durable mark of the result is that of the checkpoint whose trees were followed. Where no superblock is whole
     /// it is not known ([`SalvageReport::mark_is_known`]), and the log must not be replayed onto the result.
     ///
-    /// A crash leaves the damaged store, or the result: [`BtreeEngine::open`] completes an exchange that was cut short.
     /// Errors: `Invalid` when there is no store, `Io` and `OutOfSpace` when the fresh store cannot be written; damage
     /// is no error.
-    pub fn salvage(env: &Env, directory: &Path, options: BtreeOptions) -> Result<SalvageReport> {
+    pub fn salvage(env: &Env, directory: &Path, options: BtreeOptions) -> Result<SalvagedStore> {
         exchange::finish(env, directory)?;
         let reader = SalvageReader::open(env, directory)?;
         if reader.is_empty() {
@@ -94,7 +122,7 @@ impl BtreeEngine {
         report.durable = root.map_or(created, |root| Seq(root.seq).max(created));
         let (unfinished, finished) = exchange::names(directory)?;
         exchange::make_empty(env, &unfinished)?;
-        load(
+        let loaded = load(
             env,
             &unfinished,
             options,
@@ -103,9 +131,19 @@ impl BtreeEngine {
             &found,
             &mut saved,
             &mut report,
-        )?;
-        report.kept = exchange::exchange(env, directory, &unfinished, &finished)?;
-        Ok(report)
+        );
+        if loaded.is_err() {
+            // A failure of this is no other one to tell: the next salvage begins with it.
+            let _ = exchange::remove(env, &unfinished);
+        }
+        loaded?;
+        Ok(SalvagedStore {
+            env: env.clone(),
+            directory: directory.to_owned(),
+            unfinished,
+            finished,
+            report,
+        })
     }
 }
 

@@ -4,7 +4,8 @@
 //! tenond.lock     locked while a server runs; holds its process id, and whether it keeps a log; empty after a clean
 //!                 end
 //! storage.bson    engine and layout, written once; see docs/formats/data-directory.md; locked while a server runs
-//! encryption.keys the data keys of a directory that is encrypted; see docs/formats/encryption.md
+//! encryption.keys the data keys of a directory that is encrypted, and encryption.keys.copy the same once more; see
+//!                 docs/formats/encryption.md
 //! journal/        the log
 //! <engine>/       the engine's files
 //! _tmp/           what operations spill that outgrow their memory; empty between two runs
@@ -14,15 +15,17 @@
 
 mod copy_place;
 mod key_place;
+mod metadata;
 mod oplog_size;
 mod repair_mark;
 
 pub use copy_place::{BegunCopy, CopyPlace};
 pub use key_place::{KeyPlaceError, Rotation, keys_to_read, rotate};
+pub use metadata::Traces;
 pub use oplog_size::{AskedOplog, keep_oplog_retention};
 pub use repair_mark::RepairMark;
 
-use bson::{Document, doc};
+use bson::Document;
 use crypt::{Keys, MasterKey};
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -35,6 +38,8 @@ pub const LOCK_FILE: &str = "tenond.lock";
 pub const METADATA_FILE: &str = "storage.bson";
 /// Name of the key store.
 pub const KEY_STORE_FILE: &str = "encryption.keys";
+/// Name of the key store's second copy: without a whole one nothing of the directory can be read.
+const KEY_STORE_COPY_FILE: &str = "encryption.keys.copy";
 /// A configuration of the replica set that is to be forced at the next start.
 const FORCED_FILE: &str = "forced-configuration.bson";
 /// Name of the directory of what operations spill, as MongoDB's.
@@ -60,6 +65,8 @@ pub struct DataDirectory {
     /// On the metadata: whoever removes the lock file of a running server, as if it were stale, does not let a second
     /// one in.
     _metadata_lock: Box<dyn DirectoryLock>,
+    /// Nothing can be in it yet: engine and log have not opened so far.
+    pub is_new: bool,
     /// The last server did not end cleanly.
     pub unclean: bool,
     /// That server kept a log, so what it had acknowledged may be nowhere else.
@@ -72,6 +79,17 @@ pub struct DataDirectory {
 
 /// What the lock file of a server without a log says below the process id.
 const NO_JOURNAL: &str = "no journal";
+/// Of a lock file no more is read.
+const LOCK_FILE_BYTES_READ: u64 = 256;
+
+/// What a directory is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To serve what is in it.
+    Serve,
+    /// To make it one that can be served.
+    Repair,
+}
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +117,9 @@ pub enum DataDirectoryError {
         /// Asked for.
         wanted: String,
     },
+    /// There is nothing to repair.
+    #[error("there are no data of tenond's in {0}: is it the right directory? Nothing was changed")]
+    NothingThere(PathBuf),
     /// Another program wrote it.
     #[error(
         "{0} holds files of another program, such as MongoDB: tenond reads its own files only. Run mongodump against that program and mongorestore against tenond on an empty dbPath"
@@ -112,8 +133,26 @@ pub enum DataDirectoryError {
         /// In the metadata.
         found: i32,
     },
-    /// The metadata is damaged.
-    #[error("{path} is damaged: {reason}")]
+    /// The metadata is gone, and the data are not.
+    #[error("{}/{METADATA_FILE} is missing, and the directory is not empty: there is {traces}", .path.display())]
+    MetadataLost {
+        /// The directory.
+        path: PathBuf,
+        /// What there is.
+        traces: Traces,
+    },
+    /// The engine's files are gone.
+    #[error(
+        "the files of the storage engine {engine} are missing: there is nothing in {}, and {METADATA_FILE} says that there was. Put them back, or mount the volume that they are on; else restore a backup, or let a member of a replica set copy the others' data into an empty directory. Where the log still begins with the first entry, tenond --repair makes them anew from it", .path.display()
+    )]
+    EngineMissing {
+        /// Where its files should be.
+        path: PathBuf,
+        /// The engine.
+        engine: String,
+    },
+    /// A file beside the data is damaged.
+    #[error("{path} is damaged: {reason}{}", advice(.path))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -164,44 +203,52 @@ impl DataDirectory {
     /// Locks the directory, checks that it belongs to `wanted`'s engine and that it is encrypted if there is a master
     /// key and only then, and creates what is missing. One that is repaired in part is refused.
     pub fn open(fs: &dyn FileSystem, path: &Path, wanted: &Metadata, master: Option<&MasterKey>) -> Result<Self> {
-        Self::open_if(fs, path, wanted, master, |mark| !mark.is_unfinished)
+        Self::open_for(fs, path, wanted, master, Purpose::Serve)
     }
 
-    /// As [`DataDirectory::open`], for a repair, which goes on with one that was cut short.
+    /// As [`DataDirectory::open`], for a repair: it goes on with one that was cut short, and writes metadata anew that
+    /// are damaged or lost, where the folder of `wanted`'s engine is there and that of no other.
     pub fn open_to_repair(
         fs: &dyn FileSystem,
         path: &Path,
         wanted: &Metadata,
         master: Option<&MasterKey>,
     ) -> Result<Self> {
-        Self::open_if(fs, path, wanted, master, |_| true)
+        Self::open_for(fs, path, wanted, master, Purpose::Repair)
     }
 
-    fn open_if(
+    fn open_for(
         fs: &dyn FileSystem,
         path: &Path,
         wanted: &Metadata,
         master: Option<&MasterKey>,
-        takes: impl FnOnce(&RepairMark) -> bool,
+        purpose: Purpose,
     ) -> Result<Self> {
         if !fs.exists(path).map_err(io("look at", path))? {
             return Err(DataDirectoryError::Missing(path.to_owned()));
         }
-        key_place::check(fs, path, master)?;
+        let found = metadata::find_for(fs, path, purpose)?;
+        if found.is_none() && purpose == Purpose::Repair && metadata::holds_nothing(fs, path, &wanted.engine)? {
+            return Err(DataDirectoryError::NothingThere(path.to_owned()));
+        }
+        key_place::check(fs, path, found.map(|found| found.is_encrypted), master)?;
         let lock = lock(fs, path, LOCK_FILE)?;
-        let keys = check_metadata(fs, path, wanted, master)?;
-        let metadata_lock = self::lock(fs, path, METADATA_FILE)?;
+        let (keys, is_new) = metadata::check(fs, path, wanted, master, purpose)?;
+        // The lock stays on the file when that gets its name.
+        let metadata_file = if is_new { metadata::BEGUN_FILE } else { METADATA_FILE };
+        let metadata_lock = self::lock(fs, path, metadata_file)?;
         let was_replaced = CopyPlace::of(path, &wanted.engine).take_over(fs, path)?;
-        if !takes(&RepairMark::read(fs, path)?) {
+        if purpose == Purpose::Serve && RepairMark::read(fs, path)?.is_unfinished {
             return Err(DataDirectoryError::Unrepaired(path.to_owned()));
         }
         let lock_path = path.join(LOCK_FILE);
-        let before = read(fs, &lock_path)?.unwrap_or_default();
+        let before = read_start(fs, &lock_path, LOCK_FILE_BYTES_READ)?;
         let unclean = !before.trim_ascii().is_empty();
         let directory = Self {
             path: path.to_owned(),
             lock,
             _metadata_lock: metadata_lock,
+            is_new,
             unclean,
             // Of what was replaced nothing is asked any more.
             needs_log: !was_replaced && unclean && !String::from_utf8_lossy(&before).contains(NO_JOURNAL),
@@ -219,9 +266,10 @@ impl DataDirectory {
 
     /// The engine that wrote the directory; `None` when there is nothing yet. It takes no lock and changes nothing.
     pub fn engine_of(fs: &dyn FileSystem, path: &Path) -> Result<Option<String>> {
-        let file = path.join(METADATA_FILE);
-        let Some(bytes) = read(fs, &file)? else { return Ok(None) };
-        Ok(decode(&bytes, &file)?.map(|(metadata, _)| metadata.engine))
+        match metadata::find(fs, path) {
+            Err(DataDirectoryError::Foreign(_)) => Ok(None),
+            found => Ok(found?.map(|found| found.metadata.engine)),
+        }
     }
 
     /// What the directory's files are opened with: with its keys, if it has any.
@@ -229,9 +277,17 @@ impl DataDirectory {
         keyed(env, self.keys.as_ref())
     }
 
-    /// Notes whether the log is kept that is now open and fits.
-    pub fn note_journal(&self, journal: bool) -> Result<()> {
+    /// Notes that engine and log are open and fit, and whether a log is kept. From here on there may be data.
+    pub fn note_opened(&self, fs: &dyn FileSystem, journal: bool) -> Result<()> {
+        if self.is_new {
+            metadata::finish(fs, &self.path)?;
+        }
         self.write_lock(journal)
+    }
+
+    /// Whether nothing is where an engine's files should be, though the directory may hold data.
+    pub fn lacks_engine(&self, fs: &dyn FileSystem, name: &str) -> Result<bool> {
+        Ok(!self.is_new && metadata::is_empty(fs, &self.engine(name))?)
     }
 
     fn write_lock(&self, journal: bool) -> Result<()> {
@@ -285,6 +341,12 @@ impl DataDirectory {
         copy_place::read_instance(fs, &self.path)
     }
 
+    /// Whether the directory has been that of a replica set's member.
+    pub fn is_members(&self, fs: &dyn FileSystem) -> Result<bool> {
+        let path = self.path.join(copy_place::MEMBER_FILE);
+        fs.exists(&path).map_err(io("look at", &path))
+    }
+
     /// A configuration that somebody has forced on this member, to be taken up at this start.
     pub fn forced_configuration(&self, fs: &dyn FileSystem) -> Result<Option<Document>> {
         let path = self.path.join(FORCED_FILE);
@@ -334,47 +396,7 @@ pub fn keyed(env: &Env, keys: Option<&Arc<Keys>>) -> Env {
 
 /// Whether the metadata says that the directory is encrypted; `None` when there is none.
 fn is_encrypted(fs: &dyn FileSystem, directory: &Path) -> Result<Option<bool>> {
-    let file = directory.join(METADATA_FILE);
-    let Some(bytes) = read(fs, &file)? else { return Ok(None) };
-    Ok(decode(&bytes, &file)?.map(|(_, is_encrypted)| is_encrypted))
-}
-
-fn check_metadata(
-    fs: &dyn FileSystem,
-    directory: &Path,
-    wanted: &Metadata,
-    master: Option<&MasterKey>,
-) -> Result<Option<Arc<Keys>>> {
-    let file = directory.join(METADATA_FILE);
-    let Some(bytes) = read(fs, &file)? else {
-        for foreign in ["WiredTiger", "mongod.lock", "local.0", "_mdb_catalog.wt"] {
-            if fs.exists(&directory.join(foreign)).map_err(io("look at", directory))? {
-                return Err(DataDirectoryError::Foreign(directory.to_owned()));
-            }
-        }
-        // The store first: a directory that says it is encrypted has one.
-        let keys = key_place::keys(fs, directory, None, master)?;
-        write_metadata(fs, directory, wanted, keys.is_some())?;
-        return Ok(keys);
-    };
-    let found = decode(&bytes, &file)?;
-    let (found, is_encrypted) = found.ok_or_else(|| DataDirectoryError::Foreign(directory.to_owned()))?;
-    if found.engine != wanted.engine {
-        return Err(DataDirectoryError::OtherEngine {
-            path: directory.to_owned(),
-            found: found.engine,
-            wanted: wanted.engine.clone(),
-        });
-    }
-    key_place::keys(fs, directory, Some(is_encrypted), master)
-}
-
-fn write_metadata(fs: &dyn FileSystem, directory: &Path, metadata: &Metadata, is_encrypted: bool) -> Result<()> {
-    let mut document = fields(metadata);
-    if is_encrypted {
-        document.insert("encrypted", true);
-    }
-    write_document(fs, directory, METADATA_FILE, document)
+    Ok(metadata::find(fs, directory)?.map(|found| found.is_encrypted))
 }
 
 /// Writes a small file as a whole or not at all: a document with its checksum.
@@ -384,6 +406,14 @@ fn write_document(fs: &dyn FileSystem, directory: &Path, name: &str, document: D
 
 /// Replaces a small file as a whole or not at all.
 fn write_whole(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let temporary = write_unnamed(fs, directory, name, bytes)?;
+    let target = directory.join(name);
+    fs.rename(&temporary, &target).map_err(io("rename", &target))?;
+    fs.sync_directory(directory).map_err(io("sync", directory))
+}
+
+/// Writes a small file, durably, up to its name: it is called `<name>.new`.
+fn write_unnamed(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf> {
     let temporary = directory.join(format!("{name}.new"));
     let file = fs
         .open(&temporary, Access::OpenOrCreate)
@@ -391,9 +421,7 @@ fn write_whole(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) 
     file.set_len(0).map_err(io("write", &temporary))?;
     file.write_all_at(bytes, 0).map_err(io("write", &temporary))?;
     file.sync_data().map_err(io("sync", &temporary))?;
-    let target = directory.join(name);
-    fs.rename(&temporary, &target).map_err(io("rename", &target))?;
-    fs.sync_directory(directory).map_err(io("sync", directory))
+    Ok(temporary)
 }
 
 /// Removes a file, if it exists.
@@ -411,18 +439,14 @@ pub fn engine_path(path: &Path, name: &str) -> PathBuf {
 
 /// The whole of a small file; `None` when it does not exist.
 fn read(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
-    read_at_most(fs, path, METADATA_BYTES_MAX)
-}
-
-fn read_at_most(fs: &dyn FileSystem, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let file = match fs.open(path, Access::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io("open", path)(error)),
     };
     let length = file.len().map_err(io("read", path))?;
-    if length > bytes_max {
-        let reason = format!("{length} bytes, expected at most {bytes_max}");
+    if length > METADATA_BYTES_MAX {
+        let reason = format!("{length} bytes, expected at most {METADATA_BYTES_MAX}");
         return Err(DataDirectoryError::Damaged {
             path: path.to_owned(),
             reason,
@@ -431,6 +455,18 @@ fn read_at_most(fs: &dyn FileSystem, path: &Path, bytes_max: u64) -> Result<Opti
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, 0).map_err(io("read", path))?;
     Ok(Some(bytes))
+}
+
+/// The start of a file; nothing when it does not exist.
+fn read_start(fs: &dyn FileSystem, path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    if !fs.exists(path).map_err(io("look at", path))? {
+        return Ok(Vec::new());
+    }
+    let file = fs.open(path, Access::Read).map_err(io("open", path))?;
+    let length = file.len().map_err(io("read", path))?.min(bytes_max);
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(io("read", path))?;
+    Ok(bytes)
 }
 
 /// The process id in a directory's lock file, when a server wrote one.
@@ -446,15 +482,6 @@ pub fn in_use(fs: &dyn FileSystem, path: &Path) -> bool {
         let file = path.join(name);
         matches!(fs.exists(&file), Ok(true)) && fs.lock(&file).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     })
-}
-
-fn fields(metadata: &Metadata) -> Document {
-    doc! {
-        "tenon": "data directory",
-        "formatVersion": FORMAT_VERSION,
-        "engine": &metadata.engine,
-        "directoryPerDB": metadata.directory_per_db,
-    }
 }
 
 fn checksum(document: &Document) -> Option<i64> {
@@ -492,42 +519,20 @@ fn parsed(bytes: &[u8], file: &Path) -> Result<Document> {
     Document::from_reader(bytes).map_err(|_| damaged())
 }
 
-/// `None` when the file is no metadata of Tenon's.
-/// With it, whether the directory is encrypted.
-fn decode(bytes: &[u8], file: &Path) -> Result<Option<(Metadata, bool)>> {
-    let damaged = |reason: &str| DataDirectoryError::Damaged {
-        path: file.to_owned(),
-        reason: reason.to_owned(),
-    };
-    if parsed(bytes, file)?.get_str("tenon").ok() != Some("data directory") {
-        return Ok(None);
-    }
-    let document = checked_document(bytes, file)?;
-    match document.get_i32("formatVersion") {
-        Ok(FORMAT_VERSION) => {}
-        Ok(found) => {
-            return Err(DataDirectoryError::Version {
-                path: file.to_owned(),
-                found,
-            });
+/// What can be done about a damaged file beside the data, as a sentence behind others.
+fn advice(path: &Path) -> &'static str {
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some(METADATA_FILE) => {
+            ". Put a copy of it back, or run tenond --repair with --storageEngine and the name of the engine whose folder is there, which writes it anew"
         }
-        Err(_) => return Err(damaged("formatVersion is missing")),
-    }
-    let is_encrypted = match document.get("encrypted") {
-        None => false,
-        Some(bson::Bson::Boolean(is_encrypted)) => *is_encrypted,
-        Some(_) => return Err(damaged("encrypted is not true or false")),
-    };
-    match (document.get_str("engine"), document.get_bool("directoryPerDB")) {
-        (Ok(engine), Ok(directory_per_db)) => {
-            let engine = engine.to_owned();
-            let metadata = Metadata {
-                engine,
-                directory_per_db,
-            };
-            Ok(Some((metadata, is_encrypted)))
+        Some(copy_place::MEMBER_FILE) => {
+            ". Without it the directory is no member's: let the member copy the others' data into an empty directory. If no other member has the data, remove the file, start without --replSet, and dump what there is"
         }
-        _ => Err(damaged("engine or directoryPerDB is missing")),
+        Some(repair_mark::FILE) => ". Run tenond --repair, which takes it for that of a repair that was cut short",
+        Some(FORCED_FILE) => {
+            ". Remove it, and force the configuration again once the member has started: it has not been taken up"
+        }
+        _ => "",
     }
 }
 

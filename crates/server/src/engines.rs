@@ -152,19 +152,20 @@ impl Registry {
     }
 }
 
-/// Whether the engine can rebuild damaged files.
-pub fn can_salvage(name: &str) -> bool {
-    name == "btree"
+/// Whether an engine's folder has files from the first time on that it was open. That of `inMemory` has none before its
+/// first checkpoint, and of an engine that does not come with the server nobody knows.
+pub fn leaves_files(name: &str) -> bool {
+    ["btree", "betree", "mmapv1", "rocksdb"].contains(&name)
 }
 
-/// Rebuilds what is readable of a damaged engine's files; `None` for an engine that cannot.
+/// Rebuilds what is readable of a damaged engine's files, beside them; `None` for an engine that cannot.
 pub fn salvage(
     name: &str,
     env: &Env,
     directory: &Path,
     storage: &StorageConfig,
-) -> Option<Result<engine_btree::SalvageReport, EngineError>> {
-    can_salvage(name).then(|| btree::salvage(env, directory, storage))
+) -> Option<Result<engine_btree::SalvagedStore, EngineError>> {
+    (name == "btree").then(|| btree::salvage(env, directory, storage))
 }
 
 /// Bytes that the log may keep in memory beside the engine's cache; `None` where the log's own bound will do.

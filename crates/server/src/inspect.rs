@@ -15,7 +15,7 @@
 use crate::config::{self, Config};
 use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::encryption::{self, KeySource};
-use crate::engines::Registry;
+use crate::engines::{self, Registry};
 use crate::reasons::reasons;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
@@ -393,8 +393,12 @@ impl Unused {
             .choose(Some(name))
             .map_err(|reason| anyhow!(reason))?;
         let path = data_directory::engine_path(&self.config.storage.db_path, name);
-        if !self.env.fs.exists(&path)? {
-            bail!("{} is missing", path.display());
+        let is_missing = match self.env.fs.exists(&path)? {
+            true => engines::leaves_files(name) && self.env.fs.list(&path)?.is_empty(),
+            false => true,
+        };
+        if is_missing {
+            return Err(run::engine_missing(name, path).into());
         }
         if name == "rocksdb" {
             let copy = Copy::make(&path)?;

@@ -1,7 +1,9 @@
 //! `tenond --repair`: makes a data directory whose files are damaged one that opens, with all that can be read.
 //!
 //! 1. Open the engine and have it verify everything.
-//! 2. When it cannot, or finds damage, salvage its files; the old ones stay aside.
+//! 2. When it cannot, or finds damage, salvage its files; the old ones stay aside. Where that cannot tell from where on
+//!    the log goes on, or the engine has no salvage, a log that begins with the first entry is worth more: all is made
+//!    anew from it. Where the files are gone altogether there is nothing else.
 //! 3. Replay the log. One of which a part cannot be read is replayed up to there and put aside; so is one that does not
 //!    fit what was salvaged, or whose end is missing.
 //! 4. Validate every collection, and write those that are not consistent anew: documents, then indexes. Documents
@@ -20,8 +22,8 @@ use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
 use bson::RawDocument;
 use engine::{CloseMode, EngineError, ErrorKind, Maintenance, Seq};
-use engine_btree::SalvageReport;
-use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, SegmentPart, segment_files, walk_segment};
+use engine_btree::{SalvageReport, SalvagedStore};
+use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, SegmentPart, segment_files, segment_info, walk_segment};
 use std::cell::Cell;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -67,7 +69,7 @@ fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
     let master = encryption::master_key(config, registry, name).map_err(|reason| anyhow!(reason))?;
     let directory = DataDirectory::open_to_repair(&*env.fs, &config.storage.db_path, &wanted, master.as_ref())?;
     let env = directory.env(env);
-    let mark = directory.repair_mark(&*env.fs)?;
+    let mark = directory.repair_mark_or_worst(&*env.fs)?;
     let mut repair = Repair {
         config,
         registry,
@@ -81,6 +83,9 @@ fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
     };
     let salvaged = repair.salvage()?;
     let storage = repair.open_storage(salvaged.as_ref())?;
+    repair
+        .directory
+        .note_opened(&*repair.env.fs, repair.directory.needs_log)?;
     let failed = repair.collections(storage)?;
     repair.finish(failed)
 }
@@ -110,21 +115,73 @@ impl Repair<'_> {
     /// Steps 1 and 2.
     fn salvage(&mut self) -> Result<Option<SalvageReport>> {
         let (name, path) = (self.name, self.directory.engine(self.name));
+        match run::check_engine_files(&self.directory, &*self.env.fs, name) {
+            Err(DataDirectoryError::EngineMissing { .. }) if self.log_has_all(Seq::ZERO)? => {
+                println!("the files of the storage engine {name} are missing: all is made anew from the log");
+                return Ok(None);
+            }
+            checked => checked?,
+        }
         let Some(damage) = damage((self.config, self.registry), &self.env, name, &path)? else {
             println!("the files of the storage engine {name} are whole");
             return Ok(None);
         };
-        println!("the files of the storage engine {name} are damaged: {damage}");
-        if !engines::can_salvage(name) {
+        println!("the files of the storage engine {name} are damaged: {}", damage.what);
+        let salvaged = engines::salvage(name, &self.env, &path, &self.config.storage);
+        let salvaged = salvaged.transpose().context("salvage")?;
+        let is_placed = salvaged
+            .as_ref()
+            .is_some_and(|salvaged| salvaged.report().mark_is_known);
+        if !is_placed && self.log_has_all(damage.durable)? {
+            salvaged.map_or(Ok(()), SalvagedStore::discard)?;
+            self.begin_changes()?;
+            let aside = put_aside(&*self.env.fs, &path)?;
+            println!(
+                "they were put aside: {}; all is made anew from the log, which begins with the first entry",
+                aside.display()
+            );
+            return Ok(None);
+        }
+        let Some(salvaged) = salvaged else {
             bail!("the storage engine {name} has no salvage: restore a backup");
+        };
+        if salvaged.report().tables.is_empty() && !is_placed {
+            salvaged.discard()?;
+            bail!("nothing in them can be read, and nothing was changed: restore a backup");
         }
         self.begin_changes()?;
-        let report = engines::salvage(name, &self.env, &path, &self.config.storage)
-            .ok_or_else(|| anyhow!("the storage engine {name} has no salvage: restore a backup"))?
-            .context("salvage")?;
+        let report = salvaged.put_in_place().context("salvage")?;
         println!("{report}");
         self.has_lost |= report.is_damaged();
         Ok(Some(report))
+    }
+
+    /// Whether the log has all that was ever written: from the first entry on, whole, as far as the engine had come.
+    fn log_has_all(&self, durable: Seq) -> Result<bool> {
+        let (mut log, _) = run::parts_of(self.config, self.name, &self.directory)?;
+        let kept_none = self.directory.unclean && !self.directory.needs_log;
+        let segments = segment_files(&*self.env.fs, &self.directory.journal())?;
+        let Some(first) = segments.first().filter(|_| log.mode == LogMode::On && !kept_none) else {
+            return Ok(false);
+        };
+        let is_damage = |error: &LogError| error.kind() == ErrorKind::Corrupt;
+        match segment_info(&*self.env.fs, first) {
+            Ok(info) if info.first == Seq(1) => {}
+            Ok(_) => return Ok(false),
+            Err(error) if is_damage(&error) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        // Nothing is written, and what is damaged is not passed over.
+        log.mode = LogMode::Off;
+        log.engine_ahead = EngineAhead::Refuse;
+        match Log::open(&self.env, log, Seq::ZERO) {
+            Ok(log) => Ok(log.last_seq() > Seq::ZERO && log.last_seq() >= durable),
+            Err(error) if is_damage(&error) => {
+                println!("the log begins with the first entry, but cannot be read to its end: {error}");
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The end: what is noted for later starts, and what is said.
@@ -155,26 +212,45 @@ impl Repair<'_> {
     }
 }
 
-/// What is wrong with the engine's files; `None` when nothing is.
-fn damage((config, registry): (&Config, &Registry), env: &Env, name: &str, path: &Path) -> Result<Option<String>> {
+/// What is wrong with the engine's files.
+struct EngineDamage {
+    what: String,
+    /// The engine's mark, where it opens.
+    durable: Seq,
+}
+
+/// `None` when nothing is wrong with the engine's files.
+fn damage(
+    (config, registry): (&Config, &Registry),
+    env: &Env,
+    name: &str,
+    path: &Path,
+) -> Result<Option<EngineDamage>> {
     let is_damage = |error: &EngineError| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
     let engine = match registry.open(name, env, path, &config.storage) {
         Ok(engine) => engine,
-        Err(error) if is_damage(&error) => return Ok(Some(error.to_string())),
+        Err(error) if is_damage(&error) => {
+            return Ok(Some(EngineDamage {
+                what: error.to_string(),
+                durable: Seq::ZERO,
+            }));
+        }
         Err(error) => return Err(error.into()),
     };
+    let durable = engine.durable_seq();
     let verified = engine.maintain(&Maintenance::Verify(None));
     engine.close(CloseMode::Abandon)?;
-    match verified {
-        Ok(report) => Ok(match report.problems.len() {
+    let what = match verified {
+        Ok(report) => match report.problems.len() {
             0 => None,
             1 => report.problems.into_iter().next(),
             more => Some(format!("{} ({} problems)", report.problems[0], more)),
-        }),
-        Err(EngineError::Unsupported { .. }) => Ok(None),
-        Err(error) if is_damage(&error) => Ok(Some(error.to_string())),
-        Err(error) => Err(error.into()),
-    }
+        },
+        Err(EngineError::Unsupported { .. }) => None,
+        Err(error) if is_damage(&error) => Some(error.to_string()),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(what.map(|what| EngineDamage { what, durable }))
 }
 
 impl Repair<'_> {
@@ -206,6 +282,11 @@ impl Repair<'_> {
             None => match self.open(self.has_lost, &as_it_is) {
                 Err(error) => match log_error(&error) {
                     Some(LogError::Behind { .. }) => println!("{error}"),
+                    // What is missing before the log went with a checkpoint, and the engine has none.
+                    Some(LogError::Gap { durable: Seq::ZERO, .. }) => {
+                        let missing = run::engine_missing(self.name, self.directory.engine(self.name));
+                        return Err(error.context(missing));
+                    }
                     Some(damage) if damage.can_be_cut() || matches!(damage, LogError::Older { .. }) => {
                         println!("the log cannot be read to its end: {error}");
                         self.begin_changes()?;
@@ -306,7 +387,11 @@ impl Repair<'_> {
         self.has_lost |= !broken.is_empty();
         let members = storage.membership()?;
         if self.has_lost {
-            self.mark.left_set |= members.as_ref().is_some_and(|members| !members.decides_alone());
+            self.mark.left_set |= match &members {
+                Some(members) => !members.decides_alone(),
+                // A set that never had another member; or the configuration is lost, and may have named others.
+                None => storage.set_configuration()?.is_none() && self.directory.is_members(&*self.env.fs)?,
+            };
             self.begin_changes()?;
         }
         if !broken.is_empty() && members.is_some() {

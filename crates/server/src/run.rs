@@ -5,7 +5,7 @@
 
 use crate::announcement::Announcement;
 use crate::config::Config;
-use crate::data_directory::{DataDirectory, Metadata};
+use crate::data_directory::{DataDirectory, DataDirectoryError, Metadata};
 use crate::descriptors::Descriptors;
 use crate::encryption;
 use crate::engines::Registry;
@@ -25,6 +25,7 @@ use codec::Codec;
 use commands::audit::Audit;
 use commands::logger::{Destination, LogId, Logger, id};
 use commands::{ReplicaSet, TransportSecurity};
+use engine::Seq;
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use spill::SpillSpace;
 use std::collections::HashMap;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 use storage::{RecoveryProgress, Storage, StorageError, StorageOptions};
-use vfs::{Env, RealFs, SystemClock, SystemRandom};
+use vfs::{Env, FileSystem, RealFs, SystemClock, SystemRandom};
 
 /// Exit codes, as MongoDB's scripts know them.
 mod exit {
@@ -239,7 +240,7 @@ impl Running {
         log_encryption(directory.keys.as_deref(), logger);
         let memory_bytes = crate::memory::bytes(&*env.fs);
         let mut unwise = engines::warnings(name, config, memory_bytes);
-        let probe = config.storage.db_path.join(data_directory::METADATA_FILE);
+        let probe = config.storage.db_path.join(data_directory::LOCK_FILE);
         unwise.extend(engines::direct_io_warning(name, &config.storage, &*env.fs, &probe));
         start_warnings(config, name, &unwise, descriptors.limit, directory.unclean, logger);
         log_connections_max(config, descriptors, logger);
@@ -625,6 +626,7 @@ fn open_storage(
         "Opening the storage engine",
         doc! { "storageEngine": engine },
     );
+    check_engine_files(directory, &*env.fs, engine)?;
     let opened = registry.open(engine, env, &directory.engine(engine), &config.storage)?;
     let took = env.clock.monotonic().saturating_sub(started);
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "durable": opened.durable_seq().0 as i64 };
@@ -648,6 +650,7 @@ fn open_storage(
     let fail = failure_handler(logger.clone(), events.clone());
     let of_log = fail.clone();
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
+    let with_advice = |error| with_advice(error, (engine, directory.engine(engine)));
     let log = Log::open(env, log, opened.durable_seq()).map_err(with_advice)?;
     for damage in log.damages() {
         let message = "The log is damaged where it is not needed for the start; what history and other members can read begins behind that place";
@@ -689,7 +692,7 @@ fn open_storage(
         StorageError::Log(error) => with_advice(error),
         other => other.into(),
     })?;
-    directory.note_journal(config.storage.journal)?;
+    directory.note_opened(&*env.fs, config.storage.journal)?;
     let took = env.clock.monotonic().saturating_sub(started);
     let collections = storage.catalog().all_collections().len();
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "collections": collections as i64 };
@@ -702,9 +705,30 @@ fn open_storage(
     Ok(storage)
 }
 
+/// Refuses a directory in which there is nothing where the engine's files should be.
+pub(crate) fn check_engine_files(
+    directory: &DataDirectory,
+    fs: &dyn FileSystem,
+    engine: &str,
+) -> Result<(), DataDirectoryError> {
+    match engines::leaves_files(engine) && directory.lacks_engine(fs, engine)? {
+        true => Err(engine_missing(engine, directory.engine(engine))),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn engine_missing(engine: &str, path: PathBuf) -> DataDirectoryError {
+    DataDirectoryError::EngineMissing {
+        path,
+        engine: engine.to_owned(),
+    }
+}
+
 /// What is wrong with the log, and what can be done.
-fn with_advice(error: LogError) -> anyhow::Error {
+fn with_advice(error: LogError, (engine, path): (&str, PathBuf)) -> anyhow::Error {
     match error {
+        // What is missing before the log went with a checkpoint, and the engine has none.
+        LogError::Gap { durable: Seq::ZERO, .. } => anyhow!("{error}: {}", engine_missing(engine, path)),
         LogError::Behind { .. } | LogError::Older { .. } => anyhow!(
             "{error}. Put the missing files back; or start once with --repair, which goes on with what the data files hold"
         ),

@@ -678,92 +678,19 @@ fn a_failed_sync_closes_the_store() {
     }
 }
 
+/// A directory of a file for each database whose main file was lost got a new one, which removed the others.
 #[test]
-fn a_full_disk_harms_nothing_durable() {
+fn a_store_whose_main_file_is_lost_is_not_made_anew() {
     let fs = disk(1);
     let mut owner = Owner::new(open(&fs).unwrap().0);
-    let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
-    for id in 0..10 {
-        owner.put(&mut writer, VolumeId::MAIN, id, 9000).unwrap();
-    }
+    let volume = owner.store.volume("db").unwrap();
+    let mut writer = owner.store.writer(volume, Purpose::Later);
+    owner.put(&mut writer, volume, 0, 3000).unwrap();
     owner.checkpoint().unwrap();
-    let durable = owner.blocks.clone();
-    let mut refused = 0;
-    for room in (0..300_000).step_by(10_007) {
-        fs.set_free_bytes(Some(room));
-        // Bytes taken ahead come first.
-        let full = (0..200).find_map(|round| owner.put(&mut writer, VolumeId::MAIN, 1000 + round, 9000).err());
-        let full = full.expect("the disk is full some time");
-        assert_eq!(full.kind(), ErrorKind::OutOfSpace);
-        if room > 100_000 {
-            // Not even a map finds a hole then.
-            let full = (1200..4000).find_map(|id| owner.put(&mut writer, VolumeId::MAIN, id, 1).err());
-            assert_eq!(full.expect("no hole is left").kind(), ErrorKind::OutOfSpace);
-        }
-        owner.check();
-        owner.begin();
-        if let Err(error) = owner.commit(owner.next_id) {
-            assert_eq!(error.kind(), ErrorKind::OutOfSpace);
-            refused += 1;
-            owner.store.abandon_checkpoint();
-        }
-        owner.cut = None;
-        let (found, _) = Owner::recover(&fs.after_crash(room));
-        for (id, held) in &durable {
-            assert_eq!(found.blocks.get(id), Some(held), "room {room}");
-        }
-        if refused > 0 {
-            break;
-        }
-        for id in 1000..1200 {
-            owner.forget(id);
-        }
-        fs.set_free_bytes(None);
-        owner.checkpoint().unwrap();
-        owner.checkpoint().unwrap();
-    }
-    assert!(refused > 0, "a checkpoint found no room");
-}
-
-/// A block for which no hole was long enough made the map longer and the file could not follow: from then on the new
-/// segment, the emptiest of all, was preferred to every hole within the file, and each write failed.
-#[test]
-fn a_full_disk_leaves_the_holes_of_the_file_to_use() {
-    let fs = disk(1);
-    let mut owner = Owner::new(open(&fs).unwrap().0);
-    let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
-    for id in 0..200 {
-        owner.put(&mut writer, VolumeId::MAIN, id, 9000).unwrap();
-    }
-    owner.checkpoint().unwrap();
-    (0..200).step_by(4).for_each(|id| owner.forget(id));
-    owner.checkpoint().unwrap();
-    fs.set_free_bytes(Some(0));
-    let full = (0..100).find_map(|at| owner.put(&mut writer, VolumeId::MAIN, 1000 + at, 30_000).err());
-    assert_eq!(full.unwrap().kind(), ErrorKind::OutOfSpace);
-    let file_bytes = length(&fs, "main.blocks");
-    for id in 2000..2020 {
-        owner.put(&mut writer, VolumeId::MAIN, id, 9000).unwrap();
-        // Another writer has no run to go on with.
-        writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
-    }
-    owner.checkpoint().unwrap();
-    assert_eq!(length(&fs, "main.blocks"), file_bytes);
-    // What does not fit is tried at the end again, and when there is room the file grows as ever.
-    let put_long = |owner: &mut Owner, id, bytes| {
-        let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
-        owner.put(&mut writer, VolumeId::MAIN, id, bytes)
-    };
-    for bytes in [30_000, 100_000] {
-        let full = put_long(&mut owner, 3000, bytes).unwrap_err();
-        assert_eq!(full.kind(), ErrorKind::OutOfSpace, "{bytes}");
-    }
-    fs.set_free_bytes(None);
-    put_long(&mut owner, 3000, 30_000).unwrap();
-    put_long(&mut owner, 3001, 100_000).unwrap();
-    owner.checkpoint().unwrap();
-    assert!(length(&fs, "main.blocks") > file_bytes);
-    owner.check();
-    let (found, _) = Owner::recover(&fs.after_crash(1));
-    assert_eq!(found.blocks, owner.blocks);
+    drop(writer);
+    drop(owner);
+    fs.remove_file(&Path::new(DIRECTORY).join("main.blocks")).unwrap();
+    let refusal = open(&fs).err().unwrap();
+    assert_eq!(refusal.kind(), ErrorKind::Corrupt, "{refusal}");
+    assert!(fs.exists(&Path::new(DIRECTORY).join("db/data.blocks")).unwrap());
 }

@@ -10,5 +10,6 @@ mod basics;
 mod churn;
 mod crash;
 mod damage;
+mod full_disk;
 mod owner;
 mod pinned;

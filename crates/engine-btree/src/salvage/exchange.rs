@@ -48,9 +48,13 @@ pub(super) fn names(directory: &Path) -> Result<(PathBuf, PathBuf)> {
     })
 }
 
+pub(super) fn remove(env: &Env, path: &Path) -> Result<()> {
+    env.fs.remove_directory_all(path).map_err(io("remove", path))
+}
+
 /// An empty directory, whatever lay there.
 pub(super) fn make_empty(env: &Env, path: &Path) -> Result<()> {
-    env.fs.remove_directory_all(path).map_err(io("remove", path))?;
+    remove(env, path)?;
     vfs::create_directory_durably(&*env.fs, path).map_err(io("create", path))
 }
 

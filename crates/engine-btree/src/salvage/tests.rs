@@ -7,7 +7,6 @@ use crate::page::LeafImage;
 use blocks::{BlockKind, BlockStore, SalvagedBlock};
 use engine::{Direction, FillLimits, KeyRange, TableKind};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use vfs::{Access, SeededRandom, SimulatedClock, SimulatedFs};
 
@@ -129,7 +128,8 @@ impl Built {
     }
 
     fn salvage(&self, env: &Env) -> (SalvageReport, BTreeMap<u32, Content>) {
-        let report = BtreeEngine::salvage(env, directory(), options()).unwrap();
+        let salvaged = BtreeEngine::salvage(env, directory(), options()).unwrap();
+        let report = salvaged.put_in_place().unwrap();
         assert!(
             env.fs.exists(&report.kept.join("main.blocks")).unwrap(),
             "{:?}",
@@ -340,7 +340,8 @@ fn a_volume_is_known_by_its_blocks_when_its_head_is_damaged() {
     file.write_all_at(&[0xa5; 512], 0).unwrap();
     file.sync_data().unwrap();
     assert!(BtreeEngine::open(&env, directory(), options.clone()).is_err());
-    let report = BtreeEngine::salvage(&env, directory(), options).unwrap();
+    let salvaged = BtreeEngine::salvage(&env, directory(), options).unwrap();
+    let report = salvaged.put_in_place().unwrap();
     assert!(!report.is_damaged(), "{report}");
     assert_eq!(content(&env), built.tables);
     assert!(env.fs.exists(&volume).unwrap() && env.fs.exists(&report.kept.join("db/data.blocks")).unwrap());
@@ -371,9 +372,30 @@ fn a_file_cut_short_keeps_what_lies_before_the_cut() {
 fn there_must_be_something_to_salvage() {
     let env = env(SimulatedFs::new(1));
     vfs::create_directory_durably(&*env.fs, directory()).unwrap();
-    let refusal = BtreeEngine::salvage(&env, directory(), options()).unwrap_err();
+    let refusal = BtreeEngine::salvage(&env, directory(), options()).err().unwrap();
     assert_eq!(refusal.kind(), engine::ErrorKind::Invalid);
     assert!(BtreeEngine::salvage(&env, Path::new("/"), options()).is_err());
+}
+
+/// What had found too little room ate the rest of the disk.
+#[test]
+fn a_salvage_without_room_changes_nothing_and_gives_its_room_back() {
+    let built = Built::new(1);
+    let (fs, env) = built.copy();
+    let damaged = built.blocks().into_iter().find(|block| block.kind == BlockKind::Leaf);
+    flip(&fs, &damaged.unwrap());
+    let names = || (env.fs.list(Path::new("/")).unwrap(), env.fs.list(directory()).unwrap());
+    let before = names();
+    fs.set_free_bytes(Some(64 << 10));
+    let refusal = BtreeEngine::salvage(&env, directory(), options()).err().unwrap();
+    assert_eq!(refusal.kind(), engine::ErrorKind::OutOfSpace, "{refusal}");
+    assert_eq!(names(), before);
+    fs.set_free_bytes(None);
+    let salvaged = BtreeEngine::salvage(&env, directory(), options()).unwrap();
+    assert!(salvaged.report().is_damaged());
+    salvaged.discard().unwrap();
+    assert_eq!(names(), before);
+    built.salvage(&env);
 }
 
 /// Whatever file operation the machine stops at, opening or another salvage finds all rows.
@@ -392,7 +414,7 @@ fn a_crash_leaves_the_old_store_or_the_new_one() {
         if let Some(operation) = crash_at {
             fs.crash_at(before + operation);
         }
-        let result = BtreeEngine::salvage(&env, directory(), options());
+        let result = BtreeEngine::salvage(&env, directory(), options()).and_then(SalvagedStore::put_in_place);
         (fs.clone(), result.is_ok(), fs.operations() - before)
     };
     let (_, finished, operations) = run(None);

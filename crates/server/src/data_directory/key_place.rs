@@ -3,8 +3,8 @@
 //! All of a directory is encrypted or nothing, from its first file on. `storage.bson` says which; so a key store that
 //! is lost, and a key that is given for a directory that is not encrypted, are told by name.
 
-use super::{DataDirectoryError, KEY_STORE_FILE, Result, io, lock, read_at_most, write_whole};
-use crypt::{KEY_STORE_BYTES_MAX, KeyStore, Keys, MasterKey};
+use super::{DataDirectoryError, KEY_STORE_COPY_FILE, KEY_STORE_FILE, Result, io, lock, read_start, write_whole};
+use crypt::{KEY_STORE_BYTES_MAX, KeyStore, KeyStoreError, Keys, MasterKey};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::FileSystem;
@@ -38,61 +38,129 @@ fn refused(directory: &Path, reason: impl Into<KeyPlaceError>) -> DataDirectoryE
     }
 }
 
-/// The store of a directory; `None` where there is no file of it.
-fn read_store(fs: &dyn FileSystem, directory: &Path, master: &MasterKey) -> Result<Option<KeyStore>> {
-    let bytes = read_at_most(fs, &directory.join(KEY_STORE_FILE), KEY_STORE_BYTES_MAX as u64)?;
-    let store = bytes.map(|bytes| KeyStore::decode(&bytes, master)).transpose();
-    store.map_err(|error| refused(directory, error))
+/// The bytes of a file of the store; `None` where it does not exist.
+fn read_file(fs: &dyn FileSystem, directory: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    let path = directory.join(name);
+    match fs.exists(&path).map_err(io("look at", &path))? {
+        true => read_start(fs, &path, KEY_STORE_BYTES_MAX as u64).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Whether there is a file of the store.
+fn exists(fs: &dyn FileSystem, directory: &Path) -> Result<bool> {
+    for name in [KEY_STORE_FILE, KEY_STORE_COPY_FILE] {
+        if fs.exists(&directory.join(name)).map_err(io("look at", directory))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The store of a directory, and the bytes it was read from; `None` where there is no file of it. Where the first copy
+/// is missing, damaged or cannot be read, the second one counts.
+fn read_store(fs: &dyn FileSystem, directory: &Path, master: &MasterKey) -> Result<Option<(KeyStore, Vec<u8>)>> {
+    let decoded = |name: &str| {
+        let Some(bytes) = read_file(fs, directory, name)? else {
+            return Ok(None);
+        };
+        match KeyStore::decode(&bytes, master) {
+            Ok(store) => Ok(Some((store, bytes))),
+            Err(error) => Err(refused(directory, error)),
+        }
+    };
+    let first = decoded(KEY_STORE_FILE);
+    let is_unusable = match &first {
+        Ok(found) => found.is_none(),
+        // A damaged version looks like a later one, whose two copies are the same.
+        Err(DataDirectoryError::Keys { reason, .. }) => matches!(
+            reason,
+            KeyPlaceError::Store(KeyStoreError::Damaged(_) | KeyStoreError::Version(_))
+        ),
+        Err(_) => true,
+    };
+    match (is_unusable, &first) {
+        (false, _) => first,
+        (true, Ok(_)) => decoded(KEY_STORE_COPY_FILE),
+        (true, Err(_)) => match decoded(KEY_STORE_COPY_FILE) {
+            Ok(Some(second)) => Ok(Some(second)),
+            _ => first,
+        },
+    }
+}
+
+/// The first copy decides: one of the two is whole at any moment.
+fn write_store(fs: &dyn FileSystem, directory: &Path, bytes: &[u8]) -> Result<()> {
+    write_whole(fs, directory, KEY_STORE_FILE, bytes)?;
+    write_whole(fs, directory, KEY_STORE_COPY_FILE, bytes)
+}
+
+/// The store that a directory has; `None` where it is not encrypted, or not yet.
+fn known(
+    fs: &dyn FileSystem,
+    directory: &Path,
+    is_encrypted: Option<bool>,
+    master: Option<&MasterKey>,
+) -> Result<Option<(KeyStore, Vec<u8>)>> {
+    match (is_encrypted, master) {
+        (Some(true), None) => Err(refused(directory, KeyPlaceError::Encrypted)),
+        (Some(false), Some(_)) => Err(refused(directory, KeyPlaceError::Plain)),
+        (Some(false), None) => Ok(None),
+        (Some(true), Some(master)) => match read_store(fs, directory, master)? {
+            Some(found) => Ok(Some(found)),
+            None => Err(refused(directory, KeyPlaceError::Lost)),
+        },
+        (None, None) => match exists(fs, directory)? {
+            true => Err(refused(directory, KeyPlaceError::Encrypted)),
+            false => Ok(None),
+        },
+        (None, Some(master)) => read_store(fs, directory, master),
+    }
 }
 
 /// The keys of a directory of which the metadata says whether it is encrypted, or that has no metadata yet: then a
-/// store is made, before anything that needs it. The directory is locked.
+/// store is made, before anything that needs it. Both copies are made whole. The directory is locked.
 pub(super) fn keys(
     fs: &dyn FileSystem,
     directory: &Path,
     is_encrypted: Option<bool>,
     master: Option<&MasterKey>,
 ) -> Result<Option<Arc<Keys>>> {
-    let store = match (is_encrypted, master) {
-        (Some(true), None) => return Err(refused(directory, KeyPlaceError::Encrypted)),
-        (Some(false), Some(_)) => return Err(refused(directory, KeyPlaceError::Plain)),
-        (Some(false), None) => return Ok(None),
-        (Some(true), Some(master)) => read_store(fs, directory, master)?,
-        (None, None) => {
-            let path = directory.join(KEY_STORE_FILE);
-            return match fs.exists(&path).map_err(io("look at", &path))? {
-                true => Err(refused(directory, KeyPlaceError::Encrypted)),
-                false => Ok(None),
-            };
-        }
-        (None, Some(master)) => match read_store(fs, directory, master)? {
-            Some(store) => Some(store),
-            None => {
-                let store = KeyStore::create();
-                write_whole(fs, directory, KEY_STORE_FILE, &store.encode(master))?;
-                Some(store)
+    let store = match (known(fs, directory, is_encrypted, master)?, master) {
+        (Some((store, bytes)), _) => {
+            // Before anything is sealed with a key that the second copy may lack.
+            for name in [KEY_STORE_FILE, KEY_STORE_COPY_FILE] {
+                if !matches!(read_file(fs, directory, name), Ok(Some(found)) if found == bytes) {
+                    // On a full disk, say: one copy is enough to start, and a later start writes the other one.
+                    let _ = write_whole(fs, directory, name, &bytes);
+                }
             }
-        },
+            store
+        }
+        (None, Some(master)) => {
+            let store = KeyStore::create();
+            write_store(fs, directory, &store.encode(master))?;
+            store
+        }
+        (None, None) => return Ok(None),
     };
-    let store = store.ok_or_else(|| refused(directory, KeyPlaceError::Lost))?;
     Ok(Some(Arc::new(store.keys())))
 }
 
 /// What [`keys`] would refuse of a directory that is there, before its lock file is made or anything else is touched.
-pub(super) fn check(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<()> {
-    let is_encrypted = super::is_encrypted(fs, directory)?;
-    let path = directory.join(KEY_STORE_FILE);
-    match is_encrypted.is_some() || fs.exists(&path).map_err(io("look at", &path))? {
-        true => keys(fs, directory, is_encrypted, master).map(drop),
-        false => Ok(()),
-    }
+pub(super) fn check(
+    fs: &dyn FileSystem,
+    directory: &Path,
+    is_encrypted: Option<bool>,
+    master: Option<&MasterKey>,
+) -> Result<()> {
+    known(fs, directory, is_encrypted, master).map(drop)
 }
 
 /// The keys of a directory, for who only reads it; `None` where it is not encrypted. Metadata that is damaged is told
 /// by who needs it: whether there is a key store says enough here.
 pub fn keys_to_read(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<Option<Arc<Keys>>> {
-    let path = directory.join(KEY_STORE_FILE);
-    let has_store = fs.exists(&path).map_err(io("look at", &path))?;
+    let has_store = exists(fs, directory)?;
     let is_encrypted = match super::is_encrypted(fs, directory) {
         Ok(said) => said.unwrap_or(has_store),
         Err(DataDirectoryError::Damaged { .. } | DataDirectoryError::Version { .. }) => has_store,
@@ -103,7 +171,7 @@ pub fn keys_to_read(fs: &dyn FileSystem, directory: &Path, master: Option<&Maste
         (true, None) => Err(refused(directory, KeyPlaceError::Encrypted)),
         (false, Some(_)) => Err(refused(directory, KeyPlaceError::Plain)),
         (true, Some(master)) => match read_store(fs, directory, master)? {
-            Some(store) => Ok(Some(Arc::new(store.keys()))),
+            Some((store, _)) => Ok(Some(Arc::new(store.keys()))),
             None => Err(refused(directory, KeyPlaceError::Lost)),
         },
     }
@@ -120,11 +188,10 @@ pub enum Rotation<'m> {
 /// Rotates keys of a directory that no server uses. After a crash the store is the old one or the new one. Answers how
 /// many generations of data keys there are.
 pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotation: &Rotation<'_>) -> Result<usize> {
-    let path = directory.join(KEY_STORE_FILE);
     if !fs.exists(directory).map_err(io("look at", directory))? {
         return Err(DataDirectoryError::Missing(directory.to_owned()));
     }
-    if !fs.exists(&path).map_err(io("look at", &path))? {
+    if !exists(fs, directory)? {
         let is_lost = super::is_encrypted(fs, directory)? == Some(true);
         let reason = if is_lost {
             KeyPlaceError::Lost
@@ -137,7 +204,8 @@ pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotatio
         lock(fs, directory, super::LOCK_FILE)?,
         lock(fs, directory, super::METADATA_FILE)?,
     ];
-    let mut store = read_store(fs, directory, master)?.ok_or_else(|| refused(directory, KeyPlaceError::Lost))?;
+    let found = read_store(fs, directory, master)?;
+    let (mut store, _) = found.ok_or_else(|| refused(directory, KeyPlaceError::Lost))?;
     let wrapping = match rotation {
         Rotation::Master(new) => *new,
         Rotation::Data => {
@@ -145,7 +213,7 @@ pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotatio
             master
         }
     };
-    write_whole(fs, directory, KEY_STORE_FILE, &store.encode(wrapping))?;
+    write_store(fs, directory, &store.encode(wrapping))?;
     Ok(store.generations())
 }
 
@@ -167,7 +235,15 @@ mod tests {
             engine: "btree".into(),
             directory_per_db: false,
         };
-        DataDirectory::open(fs, Path::new("/db"), &wanted, master)
+        let opened = DataDirectory::open(fs, Path::new("/db"), &wanted, master)?;
+        opened.note_opened(fs, true)?;
+        Ok(opened)
+    }
+
+    fn remove_store(fs: &SimulatedFs) {
+        for name in [KEY_STORE_FILE, KEY_STORE_COPY_FILE] {
+            fs.remove_file(&Path::new("/db").join(name)).unwrap();
+        }
     }
 
     fn disk() -> SimulatedFs {
@@ -197,7 +273,7 @@ mod tests {
             KeyPlaceError::Store(crypt::KeyStoreError::OtherMaster { .. })
         ));
         drop(open(&fs, Some(&master(1))).unwrap());
-        fs.remove_file(Path::new("/db/encryption.keys")).unwrap();
+        remove_store(&fs);
         assert!(matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Lost));
         assert!(matches!(reason(open(&fs, None)), KeyPlaceError::Encrypted));
         assert!(matches!(
@@ -313,7 +389,7 @@ mod tests {
             reason(keys_to_read(&plain, path, Some(&master(1)))),
             KeyPlaceError::Plain
         ));
-        encrypted.remove_file(&path.join(KEY_STORE_FILE)).unwrap();
+        remove_store(&encrypted);
         encrypted.flip_bit(&path.join(METADATA_FILE), 60, 1).unwrap();
         assert!(matches!(
             reason(keys_to_read(&encrypted, path, Some(&master(1)))),
@@ -321,19 +397,61 @@ mod tests {
         ));
     }
 
+    /// One flipped bit in 172 bytes made a whole database unreadable for ever.
     #[test]
-    fn a_flipped_bit_of_the_store_is_found() {
+    fn one_copy_of_the_store_is_enough_and_makes_the_other_one_whole() {
+        let fs = disk();
+        let keys = open(&fs, Some(&master(1))).unwrap().keys.unwrap();
+        let mut text = *b"what was written before";
+        let seal = keys.seal(b"there", &mut text);
+        let paths = [KEY_STORE_FILE, KEY_STORE_COPY_FILE].map(|name| Path::new("/db").join(name));
+        let bytes = |path: &Path| read_start(&fs, path, 1 << 20).unwrap();
+        let whole = bytes(&paths[0]);
+        assert_eq!(bytes(&paths[1]), whole);
+        for path in &paths {
+            for bit in 0..whole.len() as u64 * 8 {
+                fs.flip_bit(path, bit / 8, (bit % 8) as u8).unwrap();
+                let opened = open(&fs, Some(&master(1))).unwrap();
+                let mut again = text;
+                opened.keys.unwrap().open(b"there", &seal, &mut again).unwrap();
+                assert_eq!(
+                    paths.clone().map(|path| bytes(&path)),
+                    [whole.clone(), whole.clone()],
+                    "bit {bit}"
+                );
+            }
+            fs.remove_file(path).unwrap();
+            drop(open(&fs, Some(&master(1))).unwrap());
+            assert_eq!(bytes(path), whole);
+            let file = fs.open(path, Access::ReadWrite).unwrap();
+            file.write_all_at(b"appended", whole.len() as u64).unwrap();
+            drop(open(&fs, Some(&master(1))).unwrap());
+            write_store(&fs, Path::new("/db"), &whole).unwrap();
+        }
+        // A rotation cut short between the two.
+        let old = bytes(&paths[1]);
+        rotate(&fs, Path::new("/db"), &master(1), &Rotation::Data).unwrap();
+        write_whole(&fs, Path::new("/db"), KEY_STORE_COPY_FILE, &old).unwrap();
+        drop(open(&fs, Some(&master(1))).unwrap());
+        assert_eq!(bytes(&paths[1]), bytes(&paths[0]));
+    }
+
+    #[test]
+    fn a_store_of_which_no_copy_is_whole_is_refused() {
         let fs = disk();
         drop(open(&fs, Some(&master(1))).unwrap());
-        let path = Path::new("/db/encryption.keys");
-        let bytes = fs.open(path, Access::Read).unwrap().len().unwrap();
-        for bit in 0..bytes * 8 {
-            fs.flip_bit(path, bit / 8, (bit % 8) as u8).unwrap();
+        let flip = |name: &str, bit: u64| {
+            fs.flip_bit(&Path::new("/db").join(name), bit / 8, (bit % 8) as u8)
+                .unwrap();
+        };
+        flip(KEY_STORE_COPY_FILE, 600);
+        for bit in 0..172 * 8 {
+            flip(KEY_STORE_FILE, bit);
             assert!(
                 matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Store(_)),
                 "bit {bit}"
             );
-            fs.flip_bit(path, bit / 8, (bit % 8) as u8).unwrap();
+            flip(KEY_STORE_FILE, bit);
         }
         drop(open(&fs, Some(&master(1))).unwrap());
     }

@@ -7,7 +7,7 @@ use bson::{Document, doc};
 use std::path::Path;
 use vfs::FileSystem;
 
-const FILE: &str = "repair.bson";
+pub(super) const FILE: &str = "repair.bson";
 const MAGIC: &str = "repair";
 const FORMAT_VERSION: i32 = 1;
 
@@ -72,6 +72,21 @@ impl DataDirectory {
     /// Those of files; it is damaged.
     pub fn repair_mark(&self, fs: &dyn FileSystem) -> Result<RepairMark> {
         RepairMark::read(fs, &self.path)
+    }
+
+    /// As [`DataDirectory::repair_mark`], for a repair: one that is damaged may have said anything.
+    ///
+    /// # Errors
+    /// Those of files.
+    pub fn repair_mark_or_worst(&self, fs: &dyn FileSystem) -> Result<RepairMark> {
+        match RepairMark::read(fs, &self.path) {
+            Err(DataDirectoryError::Damaged { .. }) => Ok(RepairMark {
+                is_unfinished: true,
+                left_set: self.is_members(fs)?,
+                rewriting: None,
+            }),
+            read => read,
+        }
     }
 
     /// Notes it, durably. One that says nothing is removed.

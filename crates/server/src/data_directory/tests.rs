@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use bson::doc;
 use vfs::RealFs;
 
 fn metadata(engine: &str) -> Metadata {
@@ -9,8 +10,14 @@ fn metadata(engine: &str) -> Metadata {
     }
 }
 
+/// As a start whose engine and log open, and leave files.
 fn open(path: &Path, engine: &str) -> Result<DataDirectory> {
-    DataDirectory::open(&RealFs::new(), path, &metadata(engine), None)
+    let opened = DataDirectory::open(&RealFs::new(), path, &metadata(engine), None)?;
+    if opened.is_new {
+        metadata::finish(&RealFs::new(), path)?;
+        std::fs::write(opened.engine(engine).join("root"), "of an engine").unwrap();
+    }
+    Ok(opened)
 }
 
 #[test]
@@ -61,14 +68,14 @@ fn whether_the_log_is_needed_is_known() {
     drop(first);
     let cut_short = next();
     assert_eq!(states(&cut_short), (true, false), "no log was open");
-    cut_short.note_journal(true).unwrap();
+    cut_short.note_opened(&RealFs::new(), true).unwrap();
     assert_eq!(process_id(directory.path()), Some(std::process::id() as i32));
     drop(cut_short);
     for _ in 0..2 {
         assert_eq!(states(&next()), (true, true), "refused, and again");
     }
     let without = next();
-    without.note_journal(false).unwrap();
+    without.note_opened(&RealFs::new(), false).unwrap();
     assert_eq!(process_id(directory.path()), Some(std::process::id() as i32));
     drop(without);
     assert_eq!(states(&next()), (true, false));
@@ -120,22 +127,31 @@ fn directories_of_mongodb_are_left_alone() {
 /// Every single-byte change of the metadata is noticed.
 #[test]
 fn damaged_metadata_is_refused() {
-    let bytes = with_checksum(fields(&metadata("inMemory")));
+    let bytes = with_checksum(metadata::fields(&metadata("inMemory")));
     let file = Path::new("storage.bson");
-    assert_eq!(decode(&bytes, file).unwrap(), Some((metadata("inMemory"), false)));
+    let found = metadata::decode(&bytes, file).unwrap();
+    assert!(found.metadata == metadata("inMemory") && !found.is_encrypted);
     for at in 0..bytes.len() {
         for change in [1, 0x80] {
             let mut patched = bytes.clone();
             patched[at] ^= change;
-            assert!(!matches!(decode(&patched, file), Ok(Some(_))), "byte {at}");
+            // What another program's looks like is not told to take it away.
+            let refusal = metadata::decode(&patched, file).unwrap_err();
+            assert!(
+                matches!(
+                    refusal,
+                    DataDirectoryError::Damaged { .. } | DataDirectoryError::Version { .. }
+                ),
+                "byte {at}: {refusal}"
+            );
         }
     }
-    let mut newer = fields(&metadata("inMemory"));
+    let mut newer = metadata::fields(&metadata("inMemory"));
     newer.insert("formatVersion", 2);
     let sum = checksum(&newer).unwrap();
     newer.insert("checksum", sum);
     assert!(matches!(
-        decode(&newer.to_vec().unwrap(), file),
+        metadata::decode(&newer.to_vec().unwrap(), file),
         Err(DataDirectoryError::Version { found: 2, .. })
     ));
 }
@@ -277,4 +293,148 @@ fn a_copy_of_others_data_needs_no_repair() {
     place.complete(&fs, &[7; 16]).unwrap();
     opened.close().unwrap();
     assert!(open(directory.path(), "inMemory").unwrap().was_replaced);
+}
+
+/// The names of the files in a directory and in its folders.
+fn names(path: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        names.push(entry.file_name().into_string().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            names.extend(self::names(&entry.path()));
+        }
+    }
+    names.sort();
+    names
+}
+
+/// A directory whose `storage.bson` was lost was taken for an empty one, and given the default engine for good.
+#[test]
+fn a_directory_with_data_is_never_taken_for_an_empty_one() {
+    let traces: [(&str, &str); 5] = [
+        ("mmapv1/a.ns", "--storageEngine mmapv1"),
+        ("inMemory/checkpoint", "--storageEngine inMemory"),
+        ("journal/0000000000000001.log", "Put back the engine's folder"),
+        ("journal.position", "Put back the engine's folder"),
+        ("member.bson", "Put back the engine's folder"),
+    ];
+    for (trace, advice) in traces {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        std::fs::create_dir_all(path.join(trace).parent().unwrap()).unwrap();
+        std::fs::write(path.join(trace), "data").unwrap();
+        for engine in ["btree", "inMemory"] {
+            let refusal = open(path, engine).err().unwrap();
+            assert!(matches!(refusal, DataDirectoryError::MetadataLost { .. }), "{refusal}");
+            let refusal = refusal.to_string();
+            assert!(
+                refusal.contains(advice) && refusal.contains(trace.split('/').next().unwrap()),
+                "{refusal}"
+            );
+        }
+        assert!(
+            !names(path).iter().any(|name| name.starts_with(METADATA_FILE)),
+            "{trace}"
+        );
+        let repair = |engine| DataDirectory::open_to_repair(&RealFs::new(), path, &metadata(engine), None);
+        assert!(matches!(
+            repair("btree").err(),
+            Some(DataDirectoryError::MetadataLost { .. })
+        ));
+        assert_eq!(repair("inMemory").is_ok(), trace.starts_with("inMemory"));
+    }
+}
+
+/// A typing error in an emergency read as success, and made a data directory.
+#[test]
+fn where_there_is_nothing_there_is_nothing_to_repair() {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = DataDirectory::open_to_repair(&RealFs::new(), directory.path(), &metadata("btree"), None);
+    let refusal = opened.err().unwrap();
+    assert!(matches!(refusal, DataDirectoryError::NothingThere(_)), "{refusal}");
+    assert_eq!(names(directory.path()), Vec::<String>::new());
+}
+
+/// A start that was cut short before there could be any data is not a directory that has lost its metadata.
+#[test]
+fn a_first_start_that_failed_can_be_repeated() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, fs) = (directory.path(), RealFs::new());
+    let first = DataDirectory::open(&fs, path, &metadata("inMemory"), None).unwrap();
+    assert!(first.is_new && in_use(&fs, path));
+    std::fs::write(first.engine("inMemory").join("root"), "of an engine").unwrap();
+    std::fs::write(first.journal().join("0000000000000001.log"), "empty").unwrap();
+    drop(first);
+    assert!(!path.join(METADATA_FILE).exists());
+    assert_eq!(
+        DataDirectory::engine_of(&fs, path).unwrap().as_deref(),
+        Some("inMemory")
+    );
+    let second = DataDirectory::open(&fs, path, &metadata("inMemory"), None).unwrap();
+    assert!(second.is_new && !second.lacks_engine(&fs, "inMemory").unwrap());
+    second.note_opened(&fs, true).unwrap();
+    std::fs::remove_file(path.join(LOCK_FILE)).unwrap();
+    assert!(matches!(open(path, "inMemory"), Err(DataDirectoryError::InUse(_))));
+    drop(second);
+    let third = DataDirectory::open(&fs, path, &metadata("inMemory"), None).unwrap();
+    assert!(!third.is_new && !third.lacks_engine(&fs, "inMemory").unwrap());
+    std::fs::remove_file(third.engine("inMemory").join("root")).unwrap();
+    assert!(third.lacks_engine(&fs, "inMemory").unwrap());
+    drop(third);
+    let other = open(path, "btree");
+    assert!(matches!(other, Err(DataDirectoryError::OtherEngine { .. })));
+}
+
+/// One flipped bit in a file of a hundred bytes kept the server down, and nothing said what to do.
+#[test]
+fn what_is_damaged_beside_the_data_is_told_with_what_can_be_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, fs) = (directory.path(), RealFs::new());
+    let opened = open(path, "inMemory").unwrap();
+    opened.instance(&fs, &vfs::SeededRandom::new(1)).unwrap();
+    let mark = RepairMark {
+        left_set: true,
+        ..RepairMark::default()
+    };
+    opened.note_repair(&fs, &mark).unwrap();
+    force_configuration(&fs, path, &doc! { "me": "a:1" }).unwrap();
+    opened.close().unwrap();
+    let flip = |name: &str| {
+        let mut bytes = std::fs::read(path.join(name)).unwrap();
+        bytes[20] ^= 1;
+        std::fs::write(path.join(name), bytes).unwrap();
+    };
+    let opened = open(path, "inMemory").unwrap();
+    for (name, advice) in [
+        (FORCED_FILE, "force the configuration again"),
+        ("member.bson", "empty directory"),
+        ("repair.bson", "Run tenond --repair"),
+    ] {
+        flip(name);
+        let refusal = match name {
+            FORCED_FILE => opened.forced_configuration(&fs).map(drop),
+            "member.bson" => opened.known_instance(&fs).map(drop),
+            _ => opened.repair_mark(&fs).map(drop),
+        };
+        let refusal = refusal.unwrap_err().to_string();
+        assert!(refusal.contains(advice), "{refusal}");
+    }
+    let worst = opened.repair_mark_or_worst(&fs).unwrap();
+    assert!(worst.is_unfinished && worst.left_set, "it may have said anything");
+    drop(opened);
+    // Of the lock file nothing counts but its start.
+    std::fs::remove_file(path.join("repair.bson")).unwrap();
+    std::fs::write(path.join(LOCK_FILE), vec![b'x'; 100_000]).unwrap();
+    assert!(open(path, "inMemory").unwrap().unclean);
+    flip(METADATA_FILE);
+    let refusal = open(path, "inMemory").err().unwrap().to_string();
+    assert!(refusal.contains("--repair with --storageEngine"), "{refusal}");
+    let repair = |engine| DataDirectory::open_to_repair(&fs, path, &metadata(engine), None);
+    assert!(repair("btree").is_err());
+    let repaired = repair("inMemory").unwrap();
+    repaired.note_opened(&fs, true).unwrap();
+    repaired.close().unwrap();
+    assert!(path.join("storage.bson.damaged").exists());
+    open(path, "inMemory").unwrap().close().unwrap();
 }

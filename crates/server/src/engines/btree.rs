@@ -4,7 +4,7 @@ use crate::config::StorageConfig;
 use crate::memory;
 use codec::Codec;
 use engine::{Engine, EngineError};
-use engine_btree::{BtreeEngine, BtreeOptions, Heap, HeapBytes, SalvageReport};
+use engine_btree::{BtreeEngine, BtreeOptions, Heap, HeapBytes, SalvagedStore};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -22,8 +22,8 @@ pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<
     Ok(Arc::new(BtreeEngine::open(env, directory, options)?))
 }
 
-/// Rebuilds what is readable of damaged files.
-pub fn salvage(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<SalvageReport, EngineError> {
+/// Rebuilds what is readable of damaged files, beside them.
+pub fn salvage(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<SalvagedStore, EngineError> {
     let options = options(storage, memory::bytes(&*env.fs))?;
     BtreeEngine::salvage(env, directory, options)
 }

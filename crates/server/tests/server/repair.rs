@@ -8,6 +8,7 @@
 )]
 
 use bson::{RawDocument, rawdoc};
+use oplog::EngineAhead;
 use server::config::{self, Config};
 use server::data_directory::{DataDirectory, Metadata};
 use server::engines::Registry;
@@ -38,17 +39,30 @@ fn configured(path: &Path) -> Config {
     config::from_file_text(&text, Path::new("/")).unwrap()
 }
 
+fn configured_for(path: &Path, engine: &str) -> Config {
+    let text = format!("storage:\n  dbPath: {}\n  engine: {engine}\n", path.display());
+    config::from_file_text(&text, Path::new("/")).unwrap()
+}
+
 fn open(config: &Config) -> (DataDirectory, Arc<Storage>) {
+    open_with(config, EngineAhead::Refuse)
+}
+
+fn open_with(config: &Config, engine_ahead: EngineAhead) -> (DataDirectory, Arc<Storage>) {
     let env = env();
+    let name = Registry::built_in().choose(config.storage.engine.as_deref()).unwrap();
     let wanted = Metadata {
-        engine: "btree".to_owned(),
+        engine: name.to_owned(),
         directory_per_db: false,
     };
     let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted, None).unwrap();
     let engine = Registry::built_in()
-        .open("btree", &env, &directory.engine("btree"), &config.storage)
+        .open(name, &env, &directory.engine(name), &config.storage)
         .unwrap();
-    let log = oplog::Log::open(&env, oplog::LogOptions::new(directory.journal()), engine.durable_seq()).unwrap();
+    let mut log = oplog::LogOptions::new(directory.journal());
+    log.engine_ahead = engine_ahead;
+    let log = oplog::Log::open(&env, log, engine.durable_seq()).unwrap();
+    directory.note_opened(&*env.fs, true).unwrap();
     let mut options = StorageOptions::new(Arc::new(NoPartialIndexes));
     options.background = false;
     let storage = Storage::open(env, engine, Arc::new(log), options).unwrap();
@@ -185,4 +199,169 @@ fn damage_and_repair(ns: &Namespace, parts: &[usize]) {
         directory.close().unwrap();
     }
     assert!(salvaged > 0 && lossy > 0, "{salvaged} salvaged, {lossy} with losses");
+}
+
+fn repaired(config: &Config) -> bool {
+    repair::run(config, &Registry::built_in()) == ExitCode::SUCCESS
+}
+
+/// As if checkpoints had purged the log: it begins behind what the engine has.
+fn purge_log(config: &Config) {
+    let journal = config.storage.db_path.join("journal");
+    std::fs::remove_dir_all(&journal).unwrap();
+    let (directory, storage) = open_with(config, EngineAhead::BeginBehind);
+    storage.close(true).unwrap();
+    directory.close().unwrap();
+    assert!(std::fs::read_dir(&journal).unwrap().next().is_some());
+}
+
+fn is_whole(config: &Config, ns: &Namespace) -> bool {
+    let (directory, storage) = open(config);
+    let documents = content(&storage, ns);
+    storage.close(true).unwrap();
+    directory.close().unwrap();
+    documents.len() == DOCUMENTS as usize && documents.iter().all(|(id, bytes)| bytes == document(*id).as_bytes())
+}
+
+/// The names of all files, and how long they are.
+fn files(path: &Path) -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            let inner = files(&entry.path()).into_iter();
+            found.extend(inner.map(|(below, bytes)| (format!("{name}/{below}"), bytes)));
+        } else if name != "tenond.lock" {
+            found.insert(name, entry.metadata().unwrap().len());
+        }
+    }
+    found
+}
+
+/// Files that had gone, with a volume that was not mounted perhaps, were called whole: the log was put aside, and the
+/// directory served with nothing in it.
+#[test]
+fn an_engine_whose_files_are_gone_is_not_repaired_to_nothing() {
+    for engine in ["btree", "betree", "mmapv1", "inMemory"] {
+        println!("{engine}");
+        let place = tempfile::tempdir().unwrap();
+        let (config, ns) = (
+            configured_for(place.path(), engine),
+            Namespace::new("shop", "orders").unwrap(),
+        );
+        make(&config, &ns);
+        purge_log(&config);
+        let (folder, aside) = (place.path().join(engine), tempfile::tempdir().unwrap());
+        copy(&folder, aside.path());
+        for entry in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                std::fs::remove_dir_all(entry).unwrap();
+            } else {
+                std::fs::remove_file(entry).unwrap();
+            }
+        }
+        for _ in 0..2 {
+            assert!(!repaired(&config));
+            assert!(!place.path().join("journal.damaged").exists() && !place.path().join("repair.bson").exists());
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(!repaired(&config));
+        // They come back.
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        copy(aside.path(), &folder);
+        assert!(repaired(&config) && is_whole(&config, &ns));
+    }
+}
+
+/// A log that had every document was put aside for an engine that had none of them.
+#[test]
+fn a_log_that_has_everything_makes_the_data_anew() {
+    for engine in ["btree", "betree", "mmapv1"] {
+        for is_removed in [true, false] {
+            println!("{engine}, removed: {is_removed}");
+            let place = tempfile::tempdir().unwrap();
+            let (config, ns) = (
+                configured_for(place.path(), engine),
+                Namespace::new("shop", "orders").unwrap(),
+            );
+            make(&config, &ns);
+            let folder = place.path().join(engine);
+            for (name, bytes) in files(&folder) {
+                let path = folder.join(name);
+                match is_removed {
+                    true => std::fs::remove_file(path).unwrap(),
+                    false => std::fs::write(path, vec![0; bytes as usize]).unwrap(),
+                }
+            }
+            assert!(repaired(&config));
+            assert!(is_whole(&config, &ns), "{engine}");
+            let aside = place.path().join(format!("{engine}.damaged"));
+            assert_eq!(aside.exists(), !is_removed, "what was damaged is kept");
+            assert!(repaired(&config), "and once more");
+        }
+    }
+}
+
+/// A salvage that found nothing at all answered 0, and put an empty engine in the damaged one's place.
+#[test]
+fn where_nothing_can_be_read_nothing_is_changed() {
+    let place = tempfile::tempdir().unwrap();
+    let (config, ns) = (configured(place.path()), Namespace::new("shop", "orders").unwrap());
+    make(&config, &ns);
+    purge_log(&config);
+    let blocks = place.path().join("btree/main.blocks");
+    let bytes = std::fs::read(&blocks).unwrap();
+    std::fs::write(&blocks, vec![0; bytes.len()]).unwrap();
+    let before = files(place.path());
+    assert!(!repaired(&config));
+    assert_eq!(files(place.path()), before);
+    // Superblocks alone are not all.
+    let mut headless = bytes.clone();
+    headless[..8192].fill(0);
+    std::fs::write(&blocks, headless).unwrap();
+    assert!(repaired(&config) && place.path().join("btree.damaged").exists());
+}
+
+#[test]
+fn metadata_that_is_lost_is_written_anew_for_the_engine_that_is_there() {
+    for is_damaged in [true, false] {
+        let place = tempfile::tempdir().unwrap();
+        let (config, ns) = (
+            configured_for(place.path(), "betree"),
+            Namespace::new("shop", "orders").unwrap(),
+        );
+        make(&config, &ns);
+        let file = place.path().join("storage.bson");
+        match is_damaged {
+            true => std::fs::write(&file, b"damaged").unwrap(),
+            false => std::fs::remove_file(&file).unwrap(),
+        }
+        let before = files(place.path());
+        assert!(!repaired(&configured(place.path())) && !repaired(&configured_for(place.path(), "mmapv1")));
+        assert_eq!(files(place.path()), before);
+        assert!(repaired(&config));
+        assert!(is_whole(&config, &ns) && repaired(&configured(place.path())));
+    }
+}
+
+/// Where a repair had lost the catalog, and with it who the others are, the directory stayed a member's.
+#[test]
+fn a_member_that_lost_its_catalog_is_a_member_no_more() {
+    let place = tempfile::tempdir().unwrap();
+    let (config, ns) = (configured(place.path()), Namespace::new("shop", "orders").unwrap());
+    make(&config, &ns);
+    let (directory, storage) = open(&config);
+    directory.instance(&*env().fs, &SystemRandom::new()).unwrap();
+    storage.close(true).unwrap();
+    directory.close().unwrap();
+    purge_log(&config);
+    let blocks = place.path().join("btree/main.blocks");
+    let mut bytes = std::fs::read(&blocks).unwrap();
+    bytes[..8192].fill(0);
+    std::fs::write(&blocks, bytes).unwrap();
+    assert!(repaired(&config));
+    let (directory, _storage) = open(&config);
+    assert!(directory.repair_mark(&*env().fs).unwrap().left_set);
 }

@@ -12,6 +12,9 @@ pub enum FaultKind {
     ShortRead,
     /// `write_all_at` fails with an I/O error after any part has been written.
     WriteError,
+    /// `write_all_at` finds the disk full after any part has been written, also where nothing grows: as on a file
+    /// system that puts what is overwritten in a new place.
+    NoSpace,
     /// `sync_data` or `sync_directory` fails with an I/O error; what was unsynced is clean afterwards.
     SyncError,
     /// Creating, removing, renaming or resizing fails with an I/O error and changes nothing.

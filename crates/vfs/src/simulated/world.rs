@@ -353,13 +353,15 @@ impl World {
         let struck = self.struck_file(inode, |kind| {
             matches!(
                 kind,
-                FaultKind::WriteError | FaultKind::LostWrite | FaultKind::MisdirectedWrite { .. }
+                FaultKind::WriteError | FaultKind::NoSpace | FaultKind::LostWrite | FaultKind::MisdirectedWrite { .. }
             )
         })?;
         let crashes = self.begin();
         let fitting = self.take_space(inode, offset, end)?;
         let written = match struck {
-            Some(FaultKind::WriteError) => (self.random.next_u64() % (bytes.len() as u64 + 1)) as usize,
+            Some(FaultKind::WriteError | FaultKind::NoSpace) => {
+                (self.random.next_u64() % (bytes.len() as u64 + 1)) as usize
+            }
             _ => bytes.len().min((fitting - offset.min(fitting)) as usize),
         };
         let disk_offset = match struck {
@@ -374,7 +376,7 @@ impl World {
         if struck == Some(FaultKind::WriteError) {
             return Err(io_error("write"));
         }
-        if written < bytes.len() {
+        if written < bytes.len() || struck == Some(FaultKind::NoSpace) {
             Err(ErrorKind::StorageFull.into())
         } else {
             Ok(())

@@ -84,6 +84,7 @@ fn read_damaged(fs: &SimulatedFs, written: &Written, what: &str) -> Damaged {
 fn expect_salvage(fs: &SimulatedFs, written: &Written, rows_min: usize, what: &str) {
     let copy = fs.after_crash(0);
     let report = BtreeEngine::salvage(&env(&copy), Path::new(DIRECTORY), options())
+        .and_then(engine_btree::SalvagedStore::put_in_place)
         .unwrap_or_else(|error| panic!("{what}: salvage: {error}"));
     let engine = open(&copy).unwrap_or_else(|error| panic!("{what}: after salvage: {error}"));
     let found = read_all(&engine).unwrap();
