@@ -26,6 +26,8 @@ pub(crate) struct Segment {
     /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that
     /// locked.
     pub pins: AtomicUsize,
+    /// The file was too short when the log was opened.
+    pub is_cut: bool,
 }
 
 impl Segment {
@@ -35,6 +37,15 @@ impl Segment {
             path,
             marks: Mutex::new(Vec::new()),
             pins: AtomicUsize::new(0),
+            is_cut: false,
+        }
+    }
+
+    /// One that was there when the log was opened.
+    pub fn found(header: SegmentHeader, path: PathBuf, is_cut: bool) -> Self {
+        Self {
+            is_cut,
+            ..Self::new(header, path)
         }
     }
 
@@ -308,7 +319,7 @@ fn later_first(list: &VecDeque<Arc<Segment>>, number: SegmentNumber) -> Option<S
 }
 
 /// Gives a file exactly `bytes` bytes with space behind them, by writing zeros where the file system cannot reserve.
-fn reserve(file: &dyn File, path: &Path, bytes: u64) -> Result<()> {
+pub(crate) fn reserve(file: &dyn File, path: &Path, bytes: u64) -> Result<()> {
     let failed = |source| failure("allocate", path, source);
     file.allocate(0, bytes).map_err(failed)?;
     let mut length = file.len().map_err(failed)?;

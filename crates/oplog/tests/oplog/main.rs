@@ -15,5 +15,6 @@ mod lifecycle;
 mod older;
 mod pin;
 mod position;
+mod short;
 mod support;
 mod tail;
