@@ -160,6 +160,12 @@ impl Catalog {
         list.iter().rev().find(|segment| segment.header.first <= seq).cloned()
     }
 
+    /// The segment with that number.
+    pub fn numbered(&self, number: SegmentNumber) -> Option<Arc<Segment>> {
+        let list = self.list.lock();
+        list.iter().find(|segment| segment.header.number == number).cloned()
+    }
+
     /// The first entry that later segments hold: what that one has from there on is not the log's. `None` for the last
     /// one.
     pub fn end_of(&self, number: SegmentNumber) -> Option<Seq> {

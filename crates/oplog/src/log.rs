@@ -676,7 +676,7 @@ impl Shared {
         self.check_alive()?;
         writer.take(&self.buffer);
         loop {
-            match writer.flush_group(&self.disk, &self.catalog) {
+            match writer.flush_group(&self.disk, &self.catalog, &self.position) {
                 Ok(None) => {
                     self.full.store(false, Ordering::Relaxed);
                     return Ok(());

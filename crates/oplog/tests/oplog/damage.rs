@@ -227,7 +227,7 @@ fn lost_and_misdirected_writes_are_refused_never_returned() {
         FaultKind::MisdirectedWrite { by: 512 },
         FaultKind::MisdirectedWrite { by: 24 },
     ] {
-        for nth in 0..60 {
+        for nth in 0..66 {
             let fs = SimulatedFs::new(nth);
             let mut model = Model::default();
             let log = Log::open(
