@@ -67,9 +67,10 @@ impl Room {
         bytes + frames * FRAME_EXTRA_BYTES_MAX + kept <= self.left.load(Ordering::Acquire)
     }
 
-    /// Whether writes have used up what the segment in use has for them.
+    /// Whether writes have used up what the segment in use has for them, but for one of some length that has looked for
+    /// room before.
     fn is_used_up(&self, bytes: usize) -> bool {
-        bytes + self.for_checkpoint >= self.left.load(Ordering::Acquire)
+        bytes + 2 * self.for_checkpoint >= self.left.load(Ordering::Acquire)
     }
 }
 

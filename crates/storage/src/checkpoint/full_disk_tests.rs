@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::{Operation, RecordId};
 use crate::testing::*;
+use crate::{Operation, RecordId};
 use bson::{RawDocumentBuf, rawdoc};
 use oplog::Retention;
 use vfs::{Random, SeededRandom};
@@ -15,7 +15,9 @@ const DOCUMENTS: i32 = 5;
 /// A machine with five documents and little space.
 fn with_documents(kind: Kind, retention: Retention, free_bytes: u64) -> (Machine, Arc<Storage>, Vec<RecordId>) {
     let mut machine = Machine::new(1);
-    (machine.kind, machine.retention) = (kind, retention);
+    // As in life a segment takes many frames.
+    machine.frame_bytes = Some(700);
+    (machine.kind, machine.retention, machine.background) = (kind, retention, true);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
     storage.make(&op, "c", rawdoc! {});
     let put = |id| storage.put(&op, "c", document(id, 0)).unwrap();
@@ -28,7 +30,7 @@ fn with_documents(kind: Kind, retention: Retention, free_bytes: u64) -> (Machine
 /// A text that no compressor shortens by much.
 fn document(id: i32, round: i32) -> RawDocumentBuf {
     let random = SeededRandom::new(((id as u64) << 32) | round as u64);
-    let text: String = (0..64).map(|_| format!("{:016x}", random.next_u64())).collect();
+    let text: String = (0..16).map(|_| format!("{:016x}", random.next_u64())).collect();
     rawdoc! { "_id": id, "round": round, "text": text }
 }
 
