@@ -78,8 +78,8 @@ impl Storage {
     /// As [`Storage::wait_for_room`], of the log alone. Where that is short of segments a checkpoint lets some go first.
     pub(crate) fn wait_for_log_room(&self) -> Result<(), StorageError> {
         match self.log.wait_for_room() {
-            // Without threads of its own the storage does nothing unasked.
-            Err(LogError::OutOfSpace { .. }) if self.log.is_short() && self.options.background => {}
+            // Without threads of its own the storage does nothing unasked. With them one may be at it, or done by now.
+            Err(LogError::OutOfSpace { .. }) if self.options.background => {}
             other => return other.map_err(|error| self.log_error(error)),
         }
         {
