@@ -159,8 +159,8 @@ impl HeldPosition<'_> {
         }
     }
 
-    /// Names a segment whose file has its name for good, for entries behind `durable`, which is durable. Returns the one
-    /// that is named then.
+    /// Names a segment whose file has its name for good, for entries behind `durable`, which is durable. Returns the
+    /// one that is named then.
     pub fn name(&mut self, disk: &Disk, segment: &SegmentHeader, durable: Seq) -> Result<Option<SegmentNumber>> {
         let Some(path) = self.path else { return Ok(None) };
         let position = Position {

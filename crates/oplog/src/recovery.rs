@@ -399,8 +399,8 @@ fn behind_damage(scanner: &mut Scanner, durable: Seq, engine_ahead: EngineAhead)
     }
 }
 
-/// Gives a segment whose file is too short its length back, with zeros behind what there is: whoever copies the log goes
-/// by it, and so does what is appended.
+/// Gives a segment whose file is too short its length back, with zeros behind what there is: whoever copies the log
+/// goes by it, and so does what is appended.
 fn restore_length(disk: &Disk, segment: &Segment) -> Result<()> {
     let path = &segment.path;
     let file = disk.open(path, Access::ReadWrite)?;

@@ -75,7 +75,7 @@ impl Storage {
         self.wait_for_log_room()
     }
 
-    /// As [`Storage::wait_for_room`], of the log alone. Where that is short of segments a checkpoint lets some go first.
+    /// As [`Storage::wait_for_room`], of the log alone. Where that is short of segments a checkpoint lets some go.
     pub(crate) fn wait_for_log_room(&self) -> Result<(), StorageError> {
         match self.log.wait_for_room() {
             // Without threads of its own the storage does nothing unasked. With them one may be at it, or done by now.

@@ -3,7 +3,7 @@
 //! What is in memory has been acknowledged to those who do not wait for the disk, and must find its place there. So a
 //! file for the next segment is made when the one in use is half full. Where that finds no space ([`Room::is_short`])
 //! somebody is told, who may have the log purged, and what the segment in use has left is all there is: appending what
-//! does not fit is refused, and a part of it is left to what a checkpoint writes, as otherwise no segment could ever go.
+//! does not fit is refused, and a part of it is left to what a checkpoint writes, as otherwise no segment could go.
 
 use super::{Log, Shared};
 use crate::catalog::Purge;
