@@ -1,6 +1,7 @@
 """A log with damage: what the start does not need is stepped over, what it needs is refused, and repaired by hand."""
 
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -117,6 +118,30 @@ def test_a_missing_segment_is_no_end(killed):
     assert done.returncode == 0 and "writes that are only there are lost" in done.stdout, done
     killed.start()
     assert numbers(killed) == list(range(100))
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_a_last_segment_that_is_gone_is_missed(tmp_path, kind):
+    """The log ended where the one before it does: what had been acknowledged in it was given up without a word."""
+    server = Server(tmp_path, options=[*SETS[kind], "--syncdelay", "3600"])
+    segments = lambda: sorted((server.data / "journal").glob("*.log"))
+    with server:
+        collection, inserted = durable(server.client(directConnection=True).shop.a), []
+        while len(segments()) < 2:
+            assert len(inserted) < 100
+            inserted.append(len(inserted))
+            collection.insert_one({"_id": inserted[-1], "text": random.randbytes(1 << 20)})
+        server.kill()
+        last = segments()[-1]
+        last.unlink()
+        said = refused(server)
+        assert "log segment 2 is missing" in said and "--repair" in said, said
+        checked = tenon("verify", server.data)
+        assert checked.returncode != 0 and "log segment 2 is missing" in checked.stdout + checked.stderr, checked
+        done = repair(server)
+        assert done.returncode == 0 and "writes that are only there are lost" in done.stdout, done
+        server.start()
+        assert numbers(server) == inserted[:-1]
 
 
 def test_a_member_behind_the_damage_copies_all_data(tmp_path):

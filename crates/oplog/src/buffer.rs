@@ -97,6 +97,11 @@ impl Buffer {
         (self.next, self.term)
     }
 
+    /// Frames that what is here will make.
+    pub fn chunks(&self) -> usize {
+        self.filling.len() + self.in_flight.len()
+    }
+
     /// Copies one entry of `bytes` bytes in all.
     pub fn push(&mut self, term: u64, parts: &[&[u8]], bytes: usize) -> Seq {
         debug_assert!(term >= self.term, "terms never fall");

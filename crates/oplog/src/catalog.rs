@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use vfs::{Access, File};
 
 /// A segment in use.
@@ -26,6 +27,8 @@ pub(crate) struct Segment {
     /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that
     /// locked.
     pub pins: AtomicUsize,
+    /// The file was too short when the log was opened.
+    pub is_cut: bool,
 }
 
 impl Segment {
@@ -35,6 +38,15 @@ impl Segment {
             path,
             marks: Mutex::new(Vec::new()),
             pins: AtomicUsize::new(0),
+            is_cut: false,
+        }
+    }
+
+    /// One that was there when the log was opened.
+    pub fn found(header: SegmentHeader, path: PathBuf, is_cut: bool) -> Self {
+        Self {
+            is_cut,
+            ..Self::new(header, path)
         }
     }
 
@@ -69,9 +81,26 @@ pub(crate) struct Catalog {
     list: Mutex<VecDeque<Arc<Segment>>>,
     spares: Mutex<Vec<PathBuf>>,
     next_spare: AtomicU64,
-    /// Held by whoever removes segments.
-    purging: Mutex<()>,
+    /// Held by whoever makes a spare file.
+    preparing: rcu::Mutex<()>,
+    /// When a file was last refused for want of space.
+    refused_at: Mutex<Option<Duration>>,
 }
+
+/// Which segments may go, of those at the front. The last one never does.
+pub(crate) struct Purge {
+    /// All their entries are at or below it.
+    pub up_to: Seq,
+    /// The segment that the position file names; it and those behind it stay.
+    pub named: Option<SegmentNumber>,
+    pub retention: Retention,
+    pub now_ms: u64,
+    /// At most so many.
+    pub segments_max: usize,
+}
+
+/// For so long no file is tried to be made after one was refused, unless the file system has the space.
+const REFUSAL_HOLDS: Duration = Duration::from_secs(1);
 
 const SEGMENT_SUFFIX: &str = ".log";
 const SPARE_PREFIX: &str = "spare-";
@@ -112,7 +141,8 @@ impl Catalog {
             list: Mutex::default(),
             spares: Mutex::new(spares),
             next_spare: AtomicU64::new(ids.into_iter().max().map_or(0, |id| id.wrapping_add(1))),
-            purging: Mutex::new(()),
+            preparing: rcu::Mutex::default(),
+            refused_at: Mutex::new(None),
         }
     }
 
@@ -149,6 +179,12 @@ impl Catalog {
         list.iter().rev().find(|segment| segment.header.first <= seq).cloned()
     }
 
+    /// The segment with that number.
+    pub fn numbered(&self, number: SegmentNumber) -> Option<Arc<Segment>> {
+        let list = self.list.lock();
+        list.iter().find(|segment| segment.header.number == number).cloned()
+    }
+
     /// The first entry that later segments hold: what that one has from there on is not the log's. `None` for the last
     /// one.
     pub fn end_of(&self, number: SegmentNumber) -> Option<Seq> {
@@ -165,16 +201,67 @@ impl Catalog {
         self.directory.join(format!("{SPARE_PREFIX}{id:016x}"))
     }
 
-    /// Makes a file for a later segment ahead of time, so that no commit waits for it.
-    pub fn prepare_spare(&self, disk: &Disk) -> Result<()> {
-        let path = self.new_spare_path();
-        let file = disk.open(&path, Access::CreateNew)?;
-        let made = reserve(&*file, &path, self.segment_bytes).and_then(|()| disk.sync_file(&*file, &path));
-        match made {
-            Ok(()) => self.spares.lock().push(path),
-            Err(_) => remove_quietly(disk, &path),
+    /// Sees to it that there is a file for the next segment.
+    pub fn ensure_spare(&self, disk: &Disk) -> Result<()> {
+        let _only = self.preparing.lock();
+        if !self.needs_spare() {
+            return Ok(());
         }
-        made
+        self.check_room(disk, self.segment_bytes)?;
+        let path = self.new_spare_path();
+        let made = disk.open(&path, Access::CreateNew).and_then(|file| {
+            let reserved = reserve(&*file, &path, self.segment_bytes);
+            reserved.and_then(|()| disk.sync_file(&*file, &path))
+        });
+        match made {
+            Ok(()) => {
+                self.spares.lock().push(path);
+                Ok(())
+            }
+            Err(error) => {
+                remove_quietly(disk, &path);
+                Err(self.note_refusal(disk, self.segment_bytes, error))
+            }
+        }
+    }
+
+    /// A file system that has just had no room is asked how much it has before it is tried again: whoever is refused
+    /// comes back at once, and an attempt costs it several operations.
+    fn check_room(&self, disk: &Disk, bytes: u64) -> Result<()> {
+        let is_recent = |at: &Duration| disk.clock.monotonic().saturating_sub(*at) < REFUSAL_HOLDS;
+        let is_refused = self.refused_at.lock().as_ref().is_some_and(is_recent);
+        let space = is_refused.then(|| disk.fs.space(&self.directory));
+        match space {
+            Some(Ok(space)) if space.available_bytes < bytes => {
+                Err(self.no_room(bytes, std::io::ErrorKind::StorageFull.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A refusal for want of space names no file: there is none.
+    fn note_refusal(&self, disk: &Disk, bytes: u64, error: LogError) -> LogError {
+        match error {
+            LogError::OutOfSpace { source, .. } => {
+                *self.refused_at.lock() = Some(disk.clock.monotonic());
+                self.no_room(bytes, source)
+            }
+            other => other,
+        }
+    }
+
+    /// There is no other segment to write to.
+    pub fn lacks_segment(&self) -> LogError {
+        self.no_room(self.segment_bytes, std::io::ErrorKind::StorageFull.into())
+    }
+
+    fn no_room(&self, bytes: u64, source: std::io::Error) -> LogError {
+        let reason = format!("it takes {bytes} bytes: {source}");
+        LogError::OutOfSpace {
+            operation: "make a log segment in",
+            path: self.directory.clone(),
+            source: std::io::Error::new(source.kind(), reason),
+        }
     }
 
     /// Makes the next segment, with these frames at its start, and adds it. `OutOfSpace` leaves everything as it was.
@@ -185,6 +272,9 @@ impl Catalog {
             None
         };
         let recycled = spare.is_some();
+        if !recycled {
+            self.check_room(disk, header.file_bytes)?;
+        }
         let path = spare.unwrap_or_else(|| self.new_spare_path());
         let result = self.create_from(disk, &path, header, frames);
         match &result {
@@ -193,7 +283,7 @@ impl Catalog {
             Err(LogError::OutOfSpace { .. }) => remove_quietly(disk, &path),
             _ => {}
         }
-        result
+        result.map_err(|error| self.note_refusal(disk, header.file_bytes, error))
     }
 
     fn create_from(
@@ -229,16 +319,10 @@ impl Catalog {
         Some(pinned)
     }
 
-    /// Takes segments whose entries are all at or below `up_to` off the front, except pinned ones, those that
-    /// `retention` keeps, the one that the position file names (and those behind it), and the last one.
-    pub fn purge(
-        &self,
-        disk: &Disk,
-        up_to: Seq,
-        named: Option<SegmentNumber>,
-        retention: Retention,
-        now_ms: u64,
-    ) -> Result<()> {
+    /// Takes segments off the front, except pinned ones. By one caller at a time.
+    pub fn purge(&self, disk: &Disk, purge: &Purge) -> Result<()> {
+        let retention = purge.retention;
+        let mut left = purge.segments_max;
         self.retire_while(disk, |list| {
             let Some(front) = list.front() else { return false };
             let Some(end) = later_first(list, front.header.number) else {
@@ -247,10 +331,14 @@ impl Catalog {
             let behind = list.iter().skip(1);
             let bytes: u64 = behind.map(|segment| segment.header.file_bytes).sum();
             // What is in a segment was written before the next one was made.
-            let newest_ms = list.get(1).map_or(now_ms, |next| next.header.made_ms);
-            let kept = bytes < retention.bytes || now_ms.saturating_sub(newest_ms) < retention.time.as_millis() as u64;
-            let is_named = named.is_some_and(|named| named <= front.header.number);
-            end.0 - 1 <= up_to.0 && !is_named && front.pins.load(Ordering::Acquire) == 0 && !kept
+            let newest_ms = list.get(1).map_or(purge.now_ms, |next| next.header.made_ms);
+            let kept =
+                bytes < retention.bytes || purge.now_ms.saturating_sub(newest_ms) < retention.time.as_millis() as u64;
+            let is_named = purge.named.is_some_and(|named| named <= front.header.number);
+            let goes =
+                end.0 - 1 <= purge.up_to.0 && !is_named && front.pins.load(Ordering::Acquire) == 0 && !kept && left > 0;
+            left -= usize::from(goes);
+            goes
         })
     }
 
@@ -264,8 +352,7 @@ impl Catalog {
         self.list.lock().clear();
     }
 
-    fn retire_while(&self, disk: &Disk, more: impl Fn(&VecDeque<Arc<Segment>>) -> bool) -> Result<()> {
-        let _only = self.purging.lock();
+    fn retire_while(&self, disk: &Disk, mut more: impl FnMut(&VecDeque<Arc<Segment>>) -> bool) -> Result<()> {
         loop {
             let segment = {
                 let mut list = self.list.lock();
@@ -308,7 +395,7 @@ fn later_first(list: &VecDeque<Arc<Segment>>, number: SegmentNumber) -> Option<S
 }
 
 /// Gives a file exactly `bytes` bytes with space behind them, by writing zeros where the file system cannot reserve.
-fn reserve(file: &dyn File, path: &Path, bytes: u64) -> Result<()> {
+pub(crate) fn reserve(file: &dyn File, path: &Path, bytes: u64) -> Result<()> {
     let failed = |source| failure("allocate", path, source);
     file.allocate(0, bytes).map_err(failed)?;
     let mut length = file.len().map_err(failed)?;

@@ -13,7 +13,7 @@ use vfs::{Access, Clock, Env, File, FileSystem};
 
 pub(crate) struct Disk {
     pub fs: Arc<dyn FileSystem>,
-    clock: Arc<dyn Clock>,
+    pub clock: Arc<dyn Clock>,
     pub counters: Counters,
 }
 

@@ -88,6 +88,17 @@ pub enum LogError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The log was closed with entries that could not be brought to disk. Waits for them have failed, but whoever did
+    /// not wait was told that they were taken.
+    #[error(
+        "{entries} entries of the log are given up, writes that were acknowledged without being journaled: {source}"
+    )]
+    GivenUp {
+        /// How many.
+        entries: u64,
+        /// Why they could not be.
+        source: Box<LogError>,
+    },
     /// A file operation failed.
     #[error("cannot {operation} {path}: {source}")]
     Io {
@@ -280,6 +291,7 @@ impl LogError {
             | Self::Behind { .. }
             | Self::Older { .. } => ErrorKind::Corrupt,
             Self::OutOfSpace { .. } | Self::BufferFull { .. } => ErrorKind::OutOfSpace,
+            Self::GivenUp { source, .. } => source.kind(),
             Self::Io { .. } => ErrorKind::Io,
             Self::Failed(_) | Self::Closed | Self::Interrupted => ErrorKind::Closed,
         }

@@ -13,6 +13,13 @@ pub const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// decompresses little beyond what it seeks.
 pub(crate) const FRAME_RAW_BYTES_TARGET: usize = 1024 * 1024;
 
+/// What a frame takes beside its payload: header (48), seal (44) and padding.
+pub(crate) const FRAME_EXTRA_BYTES_MAX: usize = 104;
+
+/// Where no other segment can be made, one part in so many of a segment is left to what a checkpoint writes: it is the
+/// checkpoint that lets segments go. A thousand collections' counts take 20 kB.
+pub(crate) const CHECKPOINT_PART_OF_SEGMENT: u64 = 8;
+
 /// Largest `frame_bytes`.
 pub(crate) const FRAME_RAW_BYTES_TARGET_MAX: usize = 16 * 1024 * 1024;
 

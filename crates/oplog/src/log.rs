@@ -1,24 +1,27 @@
 //! The handle: append, group commit, back-pressure, life and death.
 //!
 //! Three locks, never held together except writer then buffer or waiters: `buffer` (append; memory only), `writer`
-//! (held across I/O by the leader), and that of `waiters` (who leads, who sleeps; see there). Whoever needs durability
+//! (held across I/O by the leader), and that of `waiters` (who leads, who sleeps; see there). Below the writer's are
+//! `purging` and then that of the position file. Whoever needs durability
 //! and finds nobody flushing flushes itself; what is appended meanwhile makes the next group.
 //!
 //! Invariants: `durable <= last`; both rise, and fall only in [`Log::truncate`], which is noted in `truncations`
 //! before. `buffered` is the bytes from `durable` to `last`. Once `failure` is set nothing is acknowledged any more.
 
 mod readers;
+mod room;
 mod states;
 
+pub use room::ShortageHandler;
+
 use crate::buffer::{Buffer, BufferedEntries};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Purge};
 use crate::disk::{Disk, SYNC_DIRECTORY};
 use crate::format::HardState;
 use crate::limits::{ENTRY_BYTES_MAX, ENTRY_LENGTH_BYTES, flush_soon_bytes, group_bytes};
 use crate::position::PositionFile;
 use crate::reader::Extent;
 use crate::recovery::recover;
-use crate::stats::add;
 use crate::terms::Terms;
 use crate::waiters::{Lead, Turn, Waiters};
 use crate::writer::{LogEnd, Writer};
@@ -28,6 +31,7 @@ use crate::{
 use engine::Seq;
 use rcu::thread::{self, JoinHandle};
 use rcu::{Condvar, Mutex};
+use room::{Purpose, Room};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -59,8 +63,11 @@ pub(crate) struct Shared {
     pub disk: Disk,
     pub catalog: Catalog,
     position: PositionFile,
+    /// Held by whoever removes segments. Taken before that of `position`.
+    purging: Mutex<()>,
     buffer: Mutex<Buffer>,
     writer: Mutex<Writer>,
+    room: Room,
     last: AtomicU64,
     opened_at: Seq,
     durable: AtomicU64,
@@ -133,9 +140,11 @@ impl Log {
             group_bytes(options.buffer_bytes_max),
             env,
         )?;
+        let past_middle = writer.room() < options.segment_bytes / 2;
         let shared = Arc::new(Shared {
             mode: options.mode,
-            buffer_bytes_max: options.buffer_bytes_max,
+            // So that a spare file takes all of it.
+            buffer_bytes_max: options.buffer_bytes_max.min(options.segment_bytes as usize / 2),
             flush_soon_bytes: flush_soon_bytes(options.buffer_bytes_max),
             buffer_bytes_refused: options.buffer_bytes_refused,
             background: options.background && options.mode == LogMode::On,
@@ -144,6 +153,8 @@ impl Log {
             disk,
             catalog: found.catalog,
             position: found.position,
+            purging: Mutex::default(),
+            room: Room::new(writer.room(), options.segment_bytes),
             buffer: Mutex::new(Buffer::new(found.last.next(), term, options.frame_bytes)),
             writer: Mutex::new(writer),
             last: AtomicU64::new(found.last.0),
@@ -168,7 +179,10 @@ impl Log {
             wait_list: Arc::default(),
             over: AtomicBool::new(false),
             interval_us: AtomicU64::new(options.commit_interval.as_micros() as u64),
-            duty: Mutex::default(),
+            duty: Mutex::new(Duty {
+                prepare_spare: past_middle,
+                ..Duty::default()
+            }),
             duty_wake: Condvar::new(),
         });
         let thread = if shared.background {
@@ -185,21 +199,28 @@ impl Log {
     /// Appends one entry made of concatenated parts and gives it the next `Seq`. Copies into memory, does no I/O and
     /// never waits for any. The order of calls is the log's: a caller that has to know it calls under its own lock.
     ///
-    /// Errors: `EntryTooLarge`; `BufferFull` where [`Log::is_overfull`]; `Failed`, `Closed`. After an
+    /// Errors: `EntryTooLarge`; `BufferFull` where [`Log::is_overfull`]; `OutOfSpace` where the disk is full and the
+    /// segment in use has no room for what is in memory and this one; `Failed`, `Closed`. After an
     /// error nothing was appended. Cost: about 50 ns and the copy.
     ///
     /// It has the term of the entry before it; of the first one that is 0.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Seq> {
-        self.append_entry(None, parts)
+        self.append_entry(None, parts, Purpose::Write)
+    }
+
+    /// As [`Log::append`], for what a checkpoint writes: on a full disk there is room for it when there is none for
+    /// others.
+    pub fn append_for_checkpoint(&self, parts: &[&[u8]]) -> Result<Seq> {
+        self.append_entry(None, parts, Purpose::Checkpoint)
     }
 
     /// As [`Log::append`], for a place that the caller knows to be the next one, and with a term that is not below that
     /// of the entry before. Otherwise `NotNext`, and nothing was appended. `NoJournal` when the log is off.
     pub fn append_at(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
-        self.append_entry(Some((seq, term)), parts).map(drop)
+        self.append_entry(Some((seq, term)), parts, Purpose::Write).map(drop)
     }
 
-    fn append_entry(&self, place: Option<(Seq, u64)>, parts: &[&[u8]]) -> Result<Seq> {
+    fn append_entry(&self, place: Option<(Seq, u64)>, parts: &[&[u8]], purpose: Purpose) -> Result<Seq> {
         let shared = &*self.shared;
         let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
         if bytes > ENTRY_BYTES_MAX {
@@ -220,6 +241,10 @@ impl Log {
         let before = shared.buffered.load(Ordering::Relaxed);
         if before > shared.buffer_bytes_refused {
             return Err(LogError::BufferFull { bytes: before });
+        }
+        let added = ENTRY_LENGTH_BYTES + bytes;
+        if !shared.room.takes(before + added, buffer.chunks() + 1, purpose) {
+            return Err(shared.catalog.lacks_segment());
         }
         let (next, last_term) = buffer.end();
         let term = match place {
@@ -243,7 +268,6 @@ impl Log {
         // Written under the lock only, so the counter needs no atomic addition.
         let entry_bytes = shared.entry_bytes.load(Ordering::Relaxed) + bytes as u64;
         shared.entry_bytes.store(entry_bytes, Ordering::Relaxed);
-        let added = ENTRY_LENGTH_BYTES + bytes;
         let before = shared.buffered.fetch_add(added, Ordering::Relaxed);
         drop(buffer);
         if before < shared.flush_soon_bytes && before + added >= shared.flush_soon_bytes {
@@ -275,6 +299,7 @@ impl Log {
         }
         let term = self.term_of(Seq(from.0 - 1))?;
         let durable = self.durable_seq();
+        let _purging = shared.purging.lock();
         // Until the marks have fallen nobody says more.
         let mut position = shared.position.lock();
         position.note(&shared.disk, &shared.catalog, durable.min(Seq(from.0 - 1)))?;
@@ -289,6 +314,7 @@ impl Log {
             }
             Ok(bytes) => bytes,
         };
+        shared.room.set_left(writer.room());
         // Noted before the marks fall: whoever sees a mark that fell looks at the note first.
         {
             let mut truncations = shared.truncations.lock();
@@ -368,29 +394,6 @@ impl Log {
         Ok(self.durable_seq())
     }
 
-    /// Bounded back-pressure, to be called before locks are taken: waits while more than `buffer_bytes_max` bytes are
-    /// not on disk. While the disk is full it answers `OutOfSpace`, after having tried. Two loads when there is room.
-    pub fn wait_for_room(&self) -> Result<()> {
-        let shared = &*self.shared;
-        shared.check_open()?;
-        while shared.full.load(Ordering::Relaxed) || shared.buffered.load(Ordering::Relaxed) >= shared.buffer_bytes_max
-        {
-            add(&shared.disk.counters.waits_for_room, 1);
-            let last = self.last_seq();
-            // A full disk is tried even when all entries are on it: what it had no room for may be a hard state.
-            let served = || !shared.full.load(Ordering::Relaxed) && shared.durable_seq() >= last;
-            shared.flush_until(last, &served, None)?;
-            shared.check_open()?;
-        }
-        Ok(())
-    }
-
-    /// Whether the next append would be refused, as long as nobody brings to disk what is in memory.
-    pub fn is_overfull(&self) -> bool {
-        let shared = &*self.shared;
-        shared.buffered.load(Ordering::Relaxed) > shared.buffer_bytes_refused
-    }
-
     /// The last entry appended.
     pub fn last_seq(&self) -> Seq {
         Seq(self.shared.last.load(Ordering::Acquire))
@@ -455,9 +458,9 @@ impl Log {
         })
     }
 
-    /// Recycles the segments whose entries are all at or below `up_to`, but for what [`crate::Retention`] keeps. Does
-    /// file operations on the caller's thread, beside appends and flushes. An `Io` error may be tried again; a failed
-    /// sync of the directory ends the log (`Failed`).
+    /// Recycles the segments whose entries are all at or below `up_to`, but for what [`crate::Retention`] keeps: its
+    /// bytes only as long as the disk has room for the next segment. Does file operations on the caller's thread,
+    /// beside appends and flushes. An `Io` error may be tried again; a failed sync of the directory ends the log (`Failed`).
     pub fn purge(&self, up_to: Seq) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
@@ -465,12 +468,21 @@ impl Log {
             return Ok(());
         }
         let result = {
-            // Until it is done: a truncation has the file name an earlier segment, which must not go then.
-            let mut position = shared.position.lock();
-            let named = position.note(&shared.disk, &shared.catalog, shared.durable_seq())?;
-            let retention = *shared.retention.lock();
-            let now_ms = shared.clock.now_ms().max(0) as u64;
-            shared.catalog.purge(&shared.disk, up_to, named, retention, now_ms)
+            let _purging = shared.purging.lock();
+            // What is named later is a later segment.
+            let named = shared
+                .position
+                .lock()
+                .note(&shared.disk, &shared.catalog, shared.durable_seq())?;
+            let purge = Purge {
+                up_to,
+                named,
+                retention: *shared.retention.lock(),
+                now_ms: shared.clock.now_ms().max(0) as u64,
+                segments_max: usize::MAX,
+            };
+            let purged = shared.catalog.purge(&shared.disk, &purge);
+            purged.and_then(|()| shared.give_history_up(purge))
         };
         result.map_err(|error| match error {
             LogError::Io {
@@ -494,8 +506,11 @@ impl Log {
         if shared.mode == LogMode::Off {
             return Ok(PinnedLog::new(Vec::new()));
         }
+        // Not to be left without any segment where the disk is full.
+        shared.make_spare()?;
         let mut writer = shared.writer.lock();
         writer.end_segment();
+        shared.room.set_left(writer.room());
         match shared.catalog.pin(after.next()) {
             Some(segments) => Ok(PinnedLog::new(segments)),
             None if has_entry => Err(LogError::Purged {
@@ -542,12 +557,24 @@ impl Log {
         let result = shared.check_alive().and_then(|()| match shared.mode {
             LogMode::On => shared
                 .flush_to(self.last_seq(), None)
+                .map_err(|error| self.given_up(error))
                 .and_then(|()| shared.note_position()),
             LogMode::Off => Ok(()),
         });
         shared.over.store(true, Ordering::Release);
         shared.wake_all();
         result
+    }
+
+    /// What closing without having flushed means.
+    fn given_up(&self, error: LogError) -> LogError {
+        match self.last_seq().0.saturating_sub(self.durable_seq().0) {
+            0 => error,
+            entries => LogError::GivenUp {
+                entries,
+                source: Box::new(error),
+            },
+        }
     }
 
     fn stop_flusher(&self) {
@@ -676,7 +703,10 @@ impl Shared {
         self.check_alive()?;
         writer.take(&self.buffer);
         loop {
-            match writer.flush_group(&self.disk, &self.catalog) {
+            let flushed = writer.flush_group(&self.disk, &self.catalog, &self.position);
+            // Before `buffered` falls: nobody sees the same room twice.
+            self.room.set_left(writer.room());
+            match flushed {
                 Ok(None) => {
                     self.full.store(false, Ordering::Relaxed);
                     return Ok(());
@@ -687,7 +717,7 @@ impl Shared {
                     self.states_durable.fetch_add(flushed.states, Ordering::Release);
                     // After the mark has risen: a reader finds each entry in memory or on disk.
                     writer.forget(flushed.chunks, &self.buffer);
-                    self.buffered.fetch_sub(flushed.raw_bytes, Ordering::Relaxed);
+                    self.buffered.fetch_sub(flushed.raw_bytes, Ordering::Release);
                     if flushed.more {
                         lead.served(flushed.last);
                     }
@@ -736,8 +766,8 @@ impl Shared {
             }
             // A full disk is met again, and a failure is reported, where somebody can act on it.
             let _ = self.flush_to(self.last_seq(), None);
-            if asked.prepare_spare && self.catalog.needs_spare() {
-                let _ = self.catalog.prepare_spare(&self.disk);
+            if asked.prepare_spare || self.room.is_short() {
+                let _ = self.make_spare();
             }
         }
     }

@@ -68,7 +68,7 @@ pub struct LogOptions {
     pub ends_at_damage: bool,
     /// The term of the entry before the first, of a log that begins behind an engine.
     pub term_before: u64,
-    /// `wait_for_room` waits while more bytes than this are not yet on disk.
+    /// `wait_for_room` waits while more bytes than this, or than half of a segment, are not yet on disk.
     pub buffer_bytes_max: usize,
     /// `append` refuses while more bytes than this are not yet on disk: the last resort against callers that never
     /// wait. Each that has just waited may append an entry of any length, so it lies far above.

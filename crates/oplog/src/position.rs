@@ -1,17 +1,18 @@
 //! What is known of a log apart from it: that it has reached so far, and by which segment it is told from others.
 //!
-//! An older copy of a log that still reaches the engine's mark looks like a log. So a file outside the log's directory
-//! says up to where entries were durable when it was written, and the number and stamp of the segment with the last of
-//! them. It is written when the log is opened, purged (after each checkpoint) and closed; what came after that nobody
-//! can miss.
+//! A log whose last segment is gone, or an older copy of it, still looks like a log where it reaches the engine's mark.
+//! So a file outside the log's directory says up to where entries were durable when it was written, and the number and
+//! stamp of the newest segment that entries went to. It is written before the first frame of a segment, and when the
+//! log is opened, purged (after each checkpoint) and closed. What is torn off the end of the named segment, behind the
+//! entry that the file tells of, nobody can miss.
 //!
-//! Invariant: what the file says was true when it was written, and the segment it names is there until it names a later
-//! one: no purge takes it. Before a tail is taken back it is written again. An empty segment is not named: its name may
-//! be lost yet.
+//! Invariants: what the file says was true when it was written; the segment it names is there until it names a later
+//! one, as no purge takes it; none but the named one and those before it holds entries. Before a tail is taken back the
+//! entry told of is an earlier one; the segment never is.
 
 use crate::catalog::{Catalog, Segment};
 use crate::disk::Disk;
-use crate::format::{SegmentNumber, Stamp};
+use crate::format::{SegmentHeader, SegmentNumber, Stamp};
 use crate::{EngineAhead, LogError, LogOptions, Result};
 use engine::Seq;
 use rcu::{Mutex, MutexGuard};
@@ -28,7 +29,7 @@ const CRC_AT: usize = BYTES - 4;
 /// What the file says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
-    /// Of the segment with that entry.
+    /// Of the segment with that entry, or of a later one.
     pub number: SegmentNumber,
     pub stamp: Stamp,
     /// The last entry known to be durable.
@@ -93,9 +94,9 @@ impl PositionFile {
         })
     }
 
-    /// Refuses a log that is not the one of the file, or has not got that far any more, unless the engine has
-    /// everything that is missing: `durable`, or all there was; or what is missing is given up. True when the file
-    /// speaks of another log and nothing of this one is needed: what it says is void.
+    /// Refuses a log that is not the one of the file, or has not got that far any more, or lacks the segment that the
+    /// file names, unless the engine has everything that is missing: all there was; or what is missing is given up.
+    /// True when the file speaks of another log and nothing of this one is needed: what it says is void.
     pub fn check(&self, segments: &[Arc<Segment>], last: Seq, durable: Seq, options: &LogOptions) -> Result<bool> {
         let Some(position) = self.known.lock().position else {
             return Ok(false);
@@ -107,12 +108,21 @@ impl PositionFile {
         let is_same = segments.iter().any(header_is) || options.ends_at_damage && is_behind();
         let may_be_short = options.engine_ahead == EngineAhead::BeginBehind || options.ends_at_damage;
         let is_missed = position.last > durable && !may_be_short;
+        // Nobody knows how much the segment held, so that it is missed even where the engine has the entry told of.
+        let is_gone = !is_same && !may_be_short;
         // Entries of another log must not be put into this engine.
-        if is_missed && (!is_same || last < position.last) || !is_same && last > durable {
-            return Err(LogError::Older {
-                directory: options.directory.clone(),
-                reached: position.last,
-                last,
+        if is_gone || is_missed && last < position.last || !is_same && last > durable {
+            let directory = options.directory.clone();
+            return Err(match is_behind() && last >= position.last {
+                true => LogError::MissingSegment {
+                    directory,
+                    number: position.number.0,
+                },
+                false => LogError::Older {
+                    directory,
+                    reached: position.last,
+                    last,
+                },
             });
         }
         Ok(!is_same)
@@ -137,15 +147,25 @@ impl HeldPosition<'_> {
     /// Says that entries up to `durable` are durable, which they are. Writes nothing when that is known to be on disk.
     /// Returns the segment that is named then.
     pub fn note(&mut self, disk: &Disk, catalog: &Catalog, durable: Seq) -> Result<Option<SegmentNumber>> {
-        let Some(path) = self.path else { return Ok(None) };
-        let Some(segment) = catalog.find(durable) else {
+        // One that was named before its first frame was written holds no durable entry yet.
+        let segment = [catalog.find(durable), self.named(catalog)]
+            .into_iter()
+            .flatten()
+            .max_by_key(|segment| segment.header.number);
+        match segment {
+            Some(segment) => self.name(disk, &segment.header, durable),
             // Purged, or there are no entries yet: none can be named.
-            self.forget(disk)?;
-            return Ok(None);
-        };
+            None => self.forget(disk).map(|()| None),
+        }
+    }
+
+    /// Names a segment whose file has its name for good, for entries behind `durable`, which is durable. Returns the
+    /// one that is named then.
+    pub fn name(&mut self, disk: &Disk, segment: &SegmentHeader, durable: Seq) -> Result<Option<SegmentNumber>> {
+        let Some(path) = self.path else { return Ok(None) };
         let position = Position {
-            number: segment.header.number,
-            stamp: segment.header.stamp,
+            number: segment.number,
+            stamp: segment.stamp,
             last: durable,
         };
         if self.known.is_durable && self.known.position == Some(position) {
@@ -161,6 +181,13 @@ impl HeldPosition<'_> {
             is_durable: true,
         };
         Ok(Some(position.number))
+    }
+
+    /// The segment that the file names.
+    fn named(&self, catalog: &Catalog) -> Option<Arc<Segment>> {
+        let position = self.known.position?;
+        let segment = catalog.numbered(position.number)?;
+        (segment.header.stamp == position.stamp).then_some(segment)
     }
 
     /// In place: on a full disk, where purging is to make room, it has its room.

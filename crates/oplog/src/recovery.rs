@@ -6,9 +6,9 @@
 //!    must reach the next one's first entry: it was synced before the next one was made. What is damaged before that
 //!    entry is stepped over, and told: no entry of it is needed. What consensus wrote down may have stood there, too,
 //!    unless the frames' headers say that they held entries.
-//! 3. The last one ends at its first bad frame. A later frame that proves this place was synced once is damage;
-//!    otherwise a crash tore the last group, whose left-overs are erased so that they cannot come back behind new
-//!    frames.
+//! 3. The last one ends at its first bad frame. A later frame that proves this place was synced once is damage, and so
+//!    is a file that ends where the frame is due; otherwise a crash tore the last group, whose left-overs are erased so
+//!    that they cannot come back behind new frames.
 //! 4. The last group is written again and synced before its entries count as durable: it may be in the page cache only,
 //!    even after a failed sync of a process that has ended.
 //! 5. An engine that is ahead of the log shows that log files are missing: refused, with nothing changed. Where the
@@ -16,7 +16,7 @@
 //!
 //! All of it can be interrupted by a crash and done again.
 
-use crate::catalog::{Catalog, Segment, new_stamp, segment_name, segment_number};
+use crate::catalog::{Catalog, Segment, new_stamp, reserve, segment_name, segment_number};
 use crate::disk::{Disk, failure};
 use crate::format::{FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, HardState, SegmentHeader, SegmentNumber, VERSION};
 use crate::limits::SCAN_WINDOW_BYTES;
@@ -120,6 +120,11 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
     let is_void = position.check(&segments, last, durable, options)?;
     if writable && (is_void || last < durable) {
         position.lock().forget(disk)?;
+    }
+    if writable {
+        for segment in segments.iter().filter(|segment| segment.is_cut) {
+            restore_length(disk, segment)?;
+        }
     }
     if writable
         && last >= durable
@@ -249,7 +254,8 @@ fn read_headers(
             }
             left_over.append(&mut segments);
         }
-        segments.push(Arc::new(Segment::new(segment.header, path)));
+        let is_cut = segment.is_cut();
+        segments.push(Arc::new(Segment::found(segment.header, path, is_cut)));
     }
     if options.mode == LogMode::On && !left_over.is_empty() {
         for segment in left_over {
@@ -330,7 +336,17 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, options: &LogOptio
             Err(LogError::Corrupt { .. }) if options.ends_at_damage => {}
             stopped => stopped?,
         }
+        let cut = scanner.cut()?;
         let Some(next) = next else {
+            match cut {
+                Some(cut) if options.engine_ahead == EngineAhead::Refuse && !options.ends_at_damage => return Err(cut),
+                Some(cut) => {
+                    // The engine has the entries.
+                    walked.may_lack_state = true;
+                    walked.damages.push(cut);
+                }
+                None => {}
+            }
             walked.end = Some(scanner);
             return Ok(walked);
         };
@@ -347,7 +363,7 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, options: &LogOptio
             walked.end = Some(scanner);
             return Ok(walked);
         }
-        return Err(scanner.segment().corrupt(scanner.offset(), damage));
+        return Err(cut.unwrap_or_else(|| scanner.segment().corrupt(scanner.offset(), damage)));
     }
     Ok(walked)
 }
@@ -381,6 +397,21 @@ fn behind_damage(scanner: &mut Scanner, durable: Seq, engine_ahead: EngineAhead)
         }
         _ => Ok(None),
     }
+}
+
+/// Gives a segment whose file is too short its length back, with zeros behind what there is: whoever copies the log
+/// goes by it, and so does what is appended.
+fn restore_length(disk: &Disk, segment: &Segment) -> Result<()> {
+    let path = &segment.path;
+    let file = disk.open(path, Access::ReadWrite)?;
+    let bytes = segment.header.file_bytes;
+    match reserve(&*file, path, bytes) {
+        Err(LogError::OutOfSpace { .. }) => file
+            .set_len(bytes)
+            .map_err(|source| failure("allocate", path, source))?,
+        reserved => reserved?,
+    }
+    disk.sync_file(&*file, path)
 }
 
 /// Steps 3 and 4.

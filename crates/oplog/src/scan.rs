@@ -23,6 +23,8 @@ pub(crate) struct SegmentFile {
     pub file: Arc<dyn File>,
     pub path: PathBuf,
     pub header: SegmentHeader,
+    /// How much of the file there is. What its header says there is besides is read as zeros.
+    pub present: u64,
     keys: Option<Arc<Keys>>,
 }
 
@@ -56,21 +58,17 @@ impl SegmentFile {
                 supported: VERSION,
             },
         })?;
-        if found < header.file_bytes {
-            return Err(corrupt(
-                found,
-                Damage::Length {
-                    expected: header.file_bytes,
-                    found,
-                },
-            ));
-        }
         Ok(Self {
             file,
             path: path.to_owned(),
             header,
+            present: found.min(header.file_bytes),
             keys,
         })
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.present < self.header.file_bytes
     }
 
     pub fn corrupt(&self, offset: u64, damage: Damage) -> LogError {
@@ -227,6 +225,25 @@ impl Scanner {
         Ok(stale)
     }
 
+    /// What is missing of the file, where the next frame may have been in it. Where the place at which that is due is
+    /// there, and no frame stands on it, the walk has not ended for want of the rest, which had nothing.
+    pub fn cut(&mut self) -> Result<Option<LogError>> {
+        let (segment, present) = (self.segment.header, self.segment.present);
+        let (offset, length) = (self.offset, segment.frame_header_bytes());
+        let Some(bytes) = self.bytes(offset, length)? else {
+            return Ok(None);
+        };
+        let end = match FrameHeader::decode(bytes, &segment, offset) {
+            Some(header) => header.end(&segment, offset),
+            None => offset + length as u64,
+        };
+        let damage = Damage::Length {
+            expected: segment.file_bytes,
+            found: present,
+        };
+        Ok((self.segment.is_cut() && end > present).then(|| self.segment.corrupt(present, damage)))
+    }
+
     /// The frames between here and `end`, by their headers, when those are all good and the frames hold entries alone:
     /// the first entry and the term of each. Their payloads may be damaged.
     pub fn terms_until(&mut self, end: u64) -> Result<Option<Vec<(Seq, u64)>>> {
@@ -287,7 +304,8 @@ impl Scanner {
             self.window.clear();
             self.window.resize(wanted as usize, 0);
             self.window_at = offset;
-            let read = self.segment.file.read_exact_at(&mut self.window, offset);
+            let present = self.segment.present.saturating_sub(offset).min(wanted) as usize;
+            let read = self.segment.file.read_exact_at(&mut self.window[..present], offset);
             if let Err(source) = read {
                 self.window.clear();
                 return Err(failure("read", &self.segment.path, source));

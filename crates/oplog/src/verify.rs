@@ -117,7 +117,15 @@ pub fn walk_segment<E: From<LogError>>(
             Some(error) => error,
             None => match scanner.stale_frames() {
                 // The left-overs of a group that a crash has torn, if any.
-                Ok(_) => return Ok(scanner.next_seq()),
+                Ok(_) => {
+                    if let Some(LogError::Corrupt { offset, damage, .. }) = scanner.cut()? {
+                        each(SegmentPart::Damage {
+                            offset,
+                            damage: &damage,
+                        })?;
+                    }
+                    return Ok(scanner.next_seq());
+                }
                 Err(error) => error,
             },
         };
@@ -187,6 +195,9 @@ pub fn verify_segment(fs: &dyn FileSystem, path: &Path) -> Result<SegmentReport>
         if let Some((offset, damage)) = bad {
             return Err(scanner.segment().corrupt(offset, damage));
         }
+    }
+    if let Some(cut) = scanner.cut()? {
+        return Err(cut);
     }
     report.end_offset = scanner.offset();
     report.stale_frames = scanner.stale_frames()?.len() as u64;

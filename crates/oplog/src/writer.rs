@@ -4,7 +4,7 @@
 //!
 //! 1. Take what is buffered.
 //! 2. Frame and compress as much as fits the segment.
-//! 3. One write, one sync.
+//! 3. One write, one sync; before the first ones of a segment the position file names it.
 //! 4. Only then are the entries forgotten here and the durable mark moves.
 //!
 //! When the segment has no room for a frame, everything in it has been synced, and a new segment is made.
@@ -22,6 +22,7 @@ use crate::format::{
     SegmentNumber, VERSION, padded,
 };
 use crate::limits::{CHUNK_KEPT_BYTES_MAX, COMPRESS_RAW_BYTES_MIN, GROUP_KEPT_BYTES_MAX};
+use crate::position::PositionFile;
 use crate::stats::add;
 use crate::{LogError, Result};
 use codec::{Codec, Compressor};
@@ -52,6 +53,8 @@ pub(crate) struct LogEnd {
 
 pub(crate) struct Writer {
     tail: Option<Tail>,
+    /// The position file names the tail, or has been asked to: no frame is written before.
+    is_named: bool,
     next_number: SegmentNumber,
     segment_bytes: u64,
     random: Arc<dyn Random>,
@@ -105,6 +108,7 @@ impl Writer {
         let compressor = Compressor::new(codec).map_err(LogError::Compressor)?;
         Ok(Self {
             tail,
+            is_named: false,
             next_number,
             segment_bytes,
             random: env.random.clone(),
@@ -131,9 +135,16 @@ impl Writer {
         self.tail = None;
     }
 
+    /// Bytes that the segment in use has left.
+    pub fn room(&self) -> u64 {
+        self.tail
+            .as_ref()
+            .map_or(0, |tail| tail.segment.header.file_bytes - tail.offset)
+    }
+
     /// Writes and syncs one group of what was taken; `None` when nothing is left. `OutOfSpace` may be tried again;
     /// after any other error the writer must not be used.
-    pub fn flush_group(&mut self, disk: &Disk, catalog: &Catalog) -> Result<Option<Flushed>> {
+    pub fn flush_group(&mut self, disk: &Disk, catalog: &Catalog, position: &PositionFile) -> Result<Option<Flushed>> {
         let framed = loop {
             let Some(front) = self.pending.front() else {
                 return Ok(None);
@@ -154,6 +165,12 @@ impl Writer {
             self.roll(disk, catalog, first, wanted)?;
         };
         let tail = self.tail.as_mut().expect("a group was framed for it");
+        if !self.is_named {
+            // A segment that is gone is missed only where it is named, and its entries are acknowledged from here on.
+            let durable = Seq(self.pending[0].first.0 - 1);
+            position.lock().name(disk, &tail.segment.header, durable)?;
+            self.is_named = true;
+        }
         disk.write(&*tail.file, &tail.segment.path, &self.group, tail.offset)?;
         disk.sync_file(&*tail.file, &tail.segment.path)?;
         tail.segment.mark(self.pending[0].first, tail.offset);
@@ -281,6 +298,7 @@ impl Writer {
             is_sealed: self.keys.is_some(),
         };
         self.tail = Some(create_segment(disk, catalog, header, self.state.as_ref())?);
+        self.is_named = false;
         self.next_number = SegmentNumber(self.next_number.0 + 1);
         Ok(())
     }

@@ -634,12 +634,28 @@ fn open_storage(
     let (mut log, mut options) = parts_of(config, engine, directory)?;
     options.instance = instance;
     options.takes_all = forced.is_some();
-    if let Some(set) = &config.replica_set
-        && let Err(error) = directory.keep_oplog_retention(&*env.fs, set.oplog, log.retention)
-    {
-        let message = "How much history is kept could not be written down, and is chosen anew at the next start";
-        let why = doc! { "error": error.to_string() };
-        logger.log(id::RETENTION_NOT_WRITTEN, "initandlisten", message, why);
+    if let Some(set) = &config.replica_set {
+        let say = |id: LogId, message: &str, why| logger.log(id, "initandlisten", message, why);
+        match directory.keep_oplog_retention(&*env.fs, set.oplog, log.retention) {
+            Ok(None) => {}
+            Ok(Some(aside)) => say(
+                id::RETENTION_DAMAGED,
+                "What was written down of how much history is kept was damaged and is put aside; a size and a time that were set are chosen anew",
+                doc! { "aside": aside.display().to_string(), "bytes": log.retention.bytes as i64 },
+            ),
+            Err(error) => say(
+                id::RETENTION_NOT_WRITTEN,
+                "How much history is kept could not be written down, and is chosen anew at the next start",
+                doc! { "error": error.to_string() },
+            ),
+        }
+        if let Some(room) = directory.oplog_room_below(&*env.fs, log.retention) {
+            say(
+                id::HISTORY_EXCEEDS_DISK,
+                "The log's disk has less room than history is to have; when it is full, the oldest history goes",
+                doc! { "bytes": log.retention.bytes as i64, "room": room as i64 },
+            );
+        }
     }
     if let Some(bytes) = engines::log_buffer_bytes(engine, &config.storage, crate::memory::bytes(&*env.fs)) {
         log.buffer_bytes_max = bytes;

@@ -245,7 +245,7 @@ impl Storage {
         for definition in &definitions {
             self.check_user_write(op, definition.namespace())?;
         }
-        self.log.wait_for_room().map_err(|error| self.log_error(error))?;
+        self.wait_for_log_room()?;
         let mut entry = EntryWriter::default();
         entry.is_users = definitions
             .iter()

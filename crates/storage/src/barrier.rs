@@ -134,7 +134,7 @@ impl Storage {
         let mut order = self.lock_order();
         while self.log.is_overfull() {
             drop(order);
-            self.log.wait_for_room().map_err(|error| self.log_error(error))?;
+            self.wait_for_log_room()?;
             order = self.lock_order();
         }
         Ok(order)

@@ -347,7 +347,7 @@ impl Storage {
             // to look for it.
             let end = |op: &Operation| {
                 op.check_now()?;
-                storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
+                storage.wait_for_log_room()?;
                 storage.end_build(op, &build, false)
             };
             loop {

@@ -8,6 +8,7 @@ use crate::mutations::mutated;
 use crate::storage::Storage;
 use crate::{Interrupted, KillFlag, StorageError};
 use engine::{CheckpointCost, CloseMode, ErrorKind, Seq};
+use oplog::LogError;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +72,32 @@ impl Storage {
             let reason = "the storage engine has no space for what was written since the last checkpoint";
             return Err(StorageError::OutOfSpace(reason.to_owned()));
         }
+        self.wait_for_log_room()
+    }
+
+    /// As [`Storage::wait_for_room`], of the log alone. Where that is short of segments a checkpoint lets some go.
+    pub(crate) fn wait_for_log_room(&self) -> Result<(), StorageError> {
+        match self.log.wait_for_room() {
+            // Without threads of its own the storage does nothing unasked. With them one may be at it, or done by now.
+            Err(LogError::OutOfSpace { .. }) if self.options.background => {}
+            other => return other.map_err(|error| self.log_error(error)),
+        }
+        {
+            // Whoever takes one just now does it for all.
+            let running = self.checkpointer.running.lock();
+            if self.log.wait_for_room().is_err() && self.log_can_be_freed() {
+                self.checkpoint_alone(&running)?;
+            }
+        }
         self.log.wait_for_room().map_err(|error| self.log_error(error))
+    }
+
+    /// Whether another checkpoint lets the log drop anything.
+    fn log_can_be_freed(&self) -> bool {
+        self.log.is_short()
+            && !self.checkpointer.is_stuck.load(Ordering::Relaxed)
+            && self.engine.info().capabilities.checkpoint_cost != CheckpointCost::Never
+            && self.pipeline.order.lock().log_bytes > 0
     }
 
     fn checkpoint_due(&self, log_bytes: u64) -> bool {
@@ -133,7 +159,7 @@ impl Storage {
     /// The steps. Under `running`.
     fn checkpoint_now(&self) -> Result<Seq, StorageError> {
         // The entries with the counts are refused where many large ones have come at once.
-        self.log.wait_for_room().map_err(|error| self.log_error(error))?;
+        self.log.flush().map_err(|error| self.log_error(error))?;
         self.write_counts()?;
         let bytes_before = self.pipeline.order.lock().log_bytes;
         let counted_at = self.pipeline.applying.lock().counted_at;
@@ -161,7 +187,7 @@ impl Storage {
         match purged {
             Ok(()) => Ok(durable),
             // The segments are there still, and the next checkpoint tries again.
-            Err(error @ oplog::LogError::Io { .. }) => Err(StorageError::Log(error)),
+            Err(error @ LogError::Io { .. }) => Err(StorageError::Log(error)),
             Err(error) => Err(self.log_error(error)),
         }
     }
@@ -251,6 +277,8 @@ impl Storage {
     /// work.
     pub(crate) fn start_background(&self) {
         let (me, alarm) = (self.me.clone(), self.checkpointer.alarm.clone());
+        let of_log = alarm.clone();
+        self.log.set_shortage_handler(Arc::new(move || of_log.ring()));
         let mut period = self.sync_period();
         self.keep_thread("checkpointer", Some(alarm.clone()), None, move || {
             while alarm.wait(period) {
@@ -281,7 +309,8 @@ impl Storage {
 
     /// The longest time until the next one; zero: until one is asked for.
     fn checkpoint_period(&self) -> Duration {
-        let is_stuck = self.checkpointer.is_stuck.load(Ordering::Relaxed);
+        // What a secondary has is applied later perhaps, and lets segments go then.
+        let is_stuck = self.checkpointer.is_stuck.load(Ordering::Relaxed) || self.log.is_short();
         let has_delayed = !self.checkpointer.delayed.lock().is_empty();
         match (is_stuck || has_delayed, self.sync_period()) {
             (true, Duration::ZERO) => STUCK_PERIOD_MAX,
@@ -295,6 +324,7 @@ impl Storage {
         let log_bytes = self.pipeline.order.lock().log_bytes;
         let wanted = match self.engine.info().capabilities.checkpoint_cost {
             CheckpointCost::Changes => log_bytes > 0,
+            CheckpointCost::AllData if self.log.is_short() => log_bytes > 0,
             CheckpointCost::AllData if !self.options.journal => log_bytes > 0,
             CheckpointCost::AllData => self.checkpoint_due(log_bytes),
             CheckpointCost::Never => false,
@@ -362,11 +392,14 @@ impl Storage {
             }
             _ => Ok(()),
         };
-        // Whatever the engine could not do, the log gets everything to disk.
+        // Whatever the engine could not do, the log gets everything to disk; what it could not is told first.
         let log = self.log.close().map_err(StorageError::Log);
-        counted.and(engine).and(purged).and(log)
+        log.and(counted).and(engine).and(purged)
     }
 }
+
+#[cfg(test)]
+mod full_disk_tests;
 
 #[cfg(test)]
 mod tests {

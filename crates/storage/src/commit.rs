@@ -142,8 +142,10 @@ impl Storage {
     fn append(&self, order: &mut Order, entry: &mut EntryWriter, time: EntryTime) -> Result<Seq, StorageError> {
         let place = self.place_of(entry);
         let first = self.log.last_seq().next();
+        let for_checkpoint = entry.for_checkpoint;
         let mut new_term = order.new_term.take();
         let append = |pieces: &[&[u8]]| match new_term.take() {
+            None if for_checkpoint => self.log.append_for_checkpoint(pieces),
             None => self.log.append(pieces),
             Some(term) => self.log.append_at(first, term, pieces).map(|()| first),
         };

@@ -255,6 +255,8 @@ pub(crate) struct EntryWriter {
     pub(crate) epoch: Option<u64>,
     /// Users' data, changed by who may not while users' writes are held off.
     pub(crate) is_users: bool,
+    /// A checkpoint cannot go on without it.
+    pub(crate) for_checkpoint: bool,
 }
 
 impl Default for EntryWriter {
@@ -275,6 +277,7 @@ impl EntryWriter {
             part_bytes_max,
             epoch: None,
             is_users: false,
+            for_checkpoint: false,
         }
     }
 
@@ -463,6 +466,7 @@ impl EntryWriter {
 
     /// Table of documents, documents, bytes; see [`EntryOp::Statistics`].
     pub(crate) fn statistics(&mut self, as_of: Option<Seq>, names_from: Seq, counts: &[(TableId, i64, i64)]) {
+        self.for_checkpoint = true;
         let buffer = self.begin(TAG_STATISTICS, counts.len() * COUNTS_BYTES);
         buffer.extend_from_slice(&as_of.unwrap_or(Seq::ZERO).0.to_le_bytes());
         buffer.extend_from_slice(&names_from.0.to_le_bytes());

@@ -238,7 +238,7 @@ impl Transaction {
         }
         storage.check_running()?;
         storage.wait_for_barrier(op)?;
-        storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
+        storage.wait_for_log_room()?;
         while !storage.engine.throttle() {
             op.check_now()?;
         }

@@ -113,6 +113,8 @@ ids! {
     PROFILE_NOT_WRITTEN 8_410_043 Warning Command,
     LINES_LOST 8_410_044 Warning Control,
     RETENTION_NOT_WRITTEN 8_410_045 Warning Replication,
+    RETENTION_DAMAGED 8_410_046 Warning Replication,
+    HISTORY_EXCEEDS_DISK 8_410_047 Warning Replication,
     VIEW_CREATED 8_410_050 Info Storage,
     VIEW_DROPPED 8_410_051 Info Storage,
     VIEW_CHANGED 8_410_052 Info Storage,

@@ -1,10 +1,11 @@
 //! Crashes at every operation: what was acknowledged is found, what is found is a prefix, and the log goes on.
 
-use crate::support::{Model, env, options};
+use crate::support::{DIRECTORY, Model, env, options, segments};
 use codec::Codec;
 use engine::Seq;
 use oplog::{EngineAhead, Log, LogOptions, Result};
-use vfs::{Fault, FaultKind, Random, SeededRandom, SimulatedFs};
+use std::path::Path;
+use vfs::{Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs};
 
 pub fn crash_options(seed: u64) -> LogOptions {
     let codec = Codec::ALL[(seed % 5) as usize];
@@ -86,6 +87,41 @@ fn acknowledged_entries_survive_a_crash_at_every_operation() {
             }
         }
     }
+}
+
+/// The last segment went, with a lost directory entry or by hand, and the log ended where the one before it does: what
+/// had been acknowledged in it was given up without a word.
+#[test]
+fn the_last_segment_does_not_go_unnoticed_after_a_crash_at_any_operation() {
+    let (mut refused, mut empty) = (0, 0);
+    for seed in 0..6 {
+        for crash_at in 1.. {
+            let fs = SimulatedFs::new(seed * 1_000 + crash_at);
+            let (mut model, crashed) = live_until(&fs, crash_at, seed);
+            if !crashed {
+                break;
+            }
+            println!("seed {seed}, crash at operation {crash_at}");
+            fs.restart();
+            let Ok(true) = fs.exists(Path::new(DIRECTORY)) else {
+                continue;
+            };
+            let Some(last) = segments(&fs).pop() else { continue };
+            fs.remove_file(&last).unwrap();
+            match Log::open(&env(&fs, seed), crash_options(seed), Seq(model.mark)) {
+                // Nothing of it had been acknowledged.
+                Ok(log) => {
+                    model.compare(&log);
+                    empty += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), engine::ErrorKind::Corrupt, "{error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 100 && empty > 0, "{refused} {empty}");
 }
 
 #[test]

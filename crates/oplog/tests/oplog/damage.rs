@@ -14,7 +14,7 @@ use vfs::{Access, Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedF
 const FRAMES_START: u64 = 4096;
 
 /// A log of several segments with one frame per group.
-fn written(codec: Codec, entries: u64, max: u64) -> (SimulatedFs, Model) {
+pub fn written(codec: Codec, entries: u64, max: u64) -> (SimulatedFs, Model) {
     let fs = SimulatedFs::new(1);
     let mut model = Model::default();
     let log = Log::open(&env(&fs, 1), LogOptions { codec, ..options() }, Seq::ZERO).unwrap();
@@ -227,7 +227,7 @@ fn lost_and_misdirected_writes_are_refused_never_returned() {
         FaultKind::MisdirectedWrite { by: 512 },
         FaultKind::MisdirectedWrite { by: 24 },
     ] {
-        for nth in 0..60 {
+        for nth in 0..66 {
             let fs = SimulatedFs::new(nth);
             let mut model = Model::default();
             let log = Log::open(

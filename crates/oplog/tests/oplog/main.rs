@@ -15,5 +15,7 @@ mod lifecycle;
 mod older;
 mod pin;
 mod position;
+mod room;
+mod short;
 mod support;
 mod tail;

@@ -1,9 +1,9 @@
 //! A log directory that is not what it was: an older copy, another log, nothing at all. The engine's mark alone does
 //! not tell.
 
-use crate::support::{DIRECTORY, Model, POSITION_FILE, env, options};
+use crate::support::{DIRECTORY, Model, POSITION_FILE, env, options, segments};
 use engine::Seq;
-use oplog::{EngineAhead, Log, LogError, LogOptions, Result};
+use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -80,6 +80,44 @@ fn an_older_copy_that_reaches_the_mark_is_refused() {
     replace(&fs, &newest);
     model.mark = 5;
     model.compare(&open(&fs, Seq(5), |_| {}).unwrap());
+}
+
+/// From its first acknowledged entry on, without a checkpoint or an orderly end in between.
+#[test]
+fn the_last_segment_is_missed() {
+    let (mut made, mut model) = (0, Model::default());
+    let fs = SimulatedFs::new(1);
+    let log = open(&fs, Seq::ZERO, |_| {}).unwrap();
+    while made < 4 {
+        let before = segments(&fs).len();
+        append(&log, &mut model, 1);
+        let paths = segments(&fs);
+        if paths.len() == before {
+            continue;
+        }
+        made += 1;
+        let (fs, number) = (fs.after_crash(made), paths.len() as u64);
+        fs.remove_file(&paths[before]).unwrap();
+        let left = Seq(model.last().0 - 1);
+        // Of the second the engine has everything but what was in it.
+        for durable in [Seq::ZERO, left] {
+            let error = open(&fs, durable, |_| {}).err().unwrap();
+            assert!(
+                matches!(error, LogError::MissingSegment { number: missing, .. } if missing == number),
+                "{error}"
+            );
+            assert!(error.can_be_cut());
+        }
+        // What is given up, or in the engine, is not missed.
+        let for_repair = |options: &mut LogOptions| {
+            (options.mode, options.ends_at_damage) = (LogMode::Off, true);
+        };
+        let log = open(&fs, Seq::ZERO, for_repair).unwrap();
+        assert_eq!(log.last_seq(), left);
+        let begin_behind = |options: &mut LogOptions| options.engine_ahead = EngineAhead::BeginBehind;
+        let log = open(&fs, model.last(), begin_behind).unwrap();
+        assert_eq!(log.last_seq(), model.last());
+    }
 }
 
 /// An engine that has everything the log ever had misses nothing; what comes then is looked after again.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use vfs::{Access, FileSystem, RealFs};
 
 const OPLOG_FILE: &str = "oplog.bson";
+const DAMAGED_FILE: &str = "oplog.bson.damaged";
 const MAGIC: &str = "oplog";
 const VERSION: i32 = 1;
 
@@ -36,8 +37,8 @@ impl AskedOplog {
     /// Where nothing is kept of a former start. `journal` is on the disk that counts.
     pub(crate) fn choose(self, journal: &Path) -> Retention {
         let by_disk = || {
-            let free = free_bytes(journal).unwrap_or(0);
-            (free / 20).clamp(OPLOG_BYTES_LEAST, OPLOG_BYTES_MOST)
+            let free = free_bytes(journal).unwrap_or(u64::MAX);
+            by_free_bytes(free)
         };
         Retention {
             bytes: self.bytes.unwrap_or_else(by_disk),
@@ -59,8 +60,14 @@ impl AskedOplog {
     }
 }
 
+/// MongoDB's bounds are for disks that have so much: data and what a checkpoint needs take the other half at least.
+fn by_free_bytes(free: u64) -> u64 {
+    let most = OPLOG_BYTES_MOST.min(free / 2);
+    (free / 20).max(OPLOG_BYTES_LEAST).min(most)
+}
+
 impl DataDirectory {
-    /// How much history this start keeps. A damaged file is as none: whoever is to write it down is told of it.
+    /// How much history this start keeps. A damaged file is as none: whoever writes it down is told of it.
     pub fn oplog_retention(&self, fs: &dyn FileSystem, asked: AskedOplog) -> Result<Retention> {
         if let Some(kept) = read_undamaged(fs, &self.path)? {
             return Ok(asked.choose_again(kept));
@@ -76,13 +83,34 @@ impl DataDirectory {
     }
 
     /// Writes down what was chosen, if that is new. Not what was chosen without knowing the disk: the next start may.
-    pub fn keep_oplog_retention(&self, fs: &dyn FileSystem, asked: AskedOplog, retention: Retention) -> Result<()> {
+    /// A damaged file makes way; answers where it is then.
+    pub fn keep_oplog_retention(
+        &self,
+        fs: &dyn FileSystem,
+        asked: AskedOplog,
+        retention: Retention,
+    ) -> Result<Option<PathBuf>> {
         let kept = KeptOplog { asked, retention };
-        match read(fs, &self.path)? {
-            Some(former) if former == kept => Ok(()),
-            None if asked.bytes.is_none() && free_bytes(&self.journal()).is_none() => Ok(()),
-            _ => write(fs, &self.path, kept),
-        }
+        let aside = match read(fs, &self.path) {
+            Ok(Some(former)) if former == kept => return Ok(None),
+            Ok(None) if asked.bytes.is_none() && free_bytes(&self.journal()).is_none() => return Ok(None),
+            Ok(_) => None,
+            Err(DataDirectoryError::Damaged { path, .. }) => {
+                let aside = self.path.join(DAMAGED_FILE);
+                fs.rename(&path, &aside).map_err(super::io("rename", &path))?;
+                Some(aside)
+            }
+            Err(error) => return Err(error),
+        };
+        write(fs, &self.path, kept)?;
+        Ok(aside)
+    }
+
+    /// Bytes that the log's disk has for it, where that is less than what is to be kept.
+    pub fn oplog_room_below(&self, fs: &dyn FileSystem, retention: Retention) -> Option<u64> {
+        let journal = self.journal();
+        let room = free_bytes(&journal)?.saturating_add(file_bytes(fs, &journal));
+        (room < retention.bytes).then_some(room)
     }
 }
 
@@ -203,17 +231,41 @@ mod tests {
         std::fs::write(place.path().join(OPLOG_FILE), "damaged").expect("it is written");
         let read = read(&fs, place.path());
         assert!(matches!(read, Err(DataDirectoryError::Damaged { .. })), "{read:?}");
-        // That refuses no start, and who sets it anew mends it. Without it, what the log has stays.
+        // That refuses no start. Without it, what the log has stays.
         let file = std::fs::File::create(place.path().join("journal").join("old")).expect("it is made");
         file.set_len(3 << 30).expect("it has holes only");
         let directory = DataDirectory::open(&fs, place.path(), &metadata, None).expect("it opens");
         let asked = AskedOplog::default();
         let retention = directory.oplog_retention(&fs, asked).expect("it is chosen");
         assert!(retention.bytes >= 3 << 30, "{retention:?}");
-        let kept = directory.keep_oplog_retention(&fs, asked, retention);
-        assert!(matches!(kept, Err(DataDirectoryError::Damaged { .. })), "{kept:?}");
+        let aside = directory.keep_oplog_retention(&fs, asked, retention);
+        let aside = aside.expect("it is kept").expect("it was damaged");
+        assert_eq!(std::fs::read(aside).expect("it is there"), b"damaged");
+        let none = directory.keep_oplog_retention(&fs, asked, retention);
+        assert_eq!(none.expect("it is kept"), None);
+        let room = directory.oplog_room_below(
+            &fs,
+            Retention {
+                bytes: u64::MAX,
+                ..retention
+            },
+        );
+        assert!(room.is_some_and(|room| room >= 3 << 30), "{room:?}");
+        assert_eq!(directory.oplog_room_below(&fs, Retention::default()), None);
         drop(directory);
+        assert_eq!(start(None, 0), (retention.bytes, 0), "as the damaged one was replaced");
         set(7 << 30, 0);
         assert_eq!(start(None, 0), (7 << 30, 0));
+    }
+
+    /// On a disk with less free than the least of MongoDB's bounds the history took all of it.
+    #[test]
+    fn history_leaves_half_of_a_small_disk() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(by_free_bytes(885 << 20), 885 << 19);
+        assert_eq!(by_free_bytes(0), 0);
+        assert_eq!(by_free_bytes(10 * GIB), OPLOG_BYTES_LEAST);
+        assert_eq!(by_free_bytes(100 * GIB), 5 * GIB);
+        assert_eq!(by_free_bytes(u64::MAX), OPLOG_BYTES_MOST);
     }
 }

@@ -117,7 +117,35 @@ impl Simulator {
                 ensure!(!has_duplicates, "{index} of {name} was made over duplicates");
                 self.defined(before, Ok(()), vec![Change::CreateIndex(uid, index)])
             }
+            Err(StorageError::OutOfSpace(reason)) => self.index_not_built(before, reason, uid, index),
             Err(error) => self.defined(before, Err(error), vec![Change::CreateIndex(uid, index)]),
         }
+    }
+
+    /// The disk had no room for an index. One that was begun is given up, unless there is no room for that either.
+    fn index_not_built(&mut self, before: Seq, reason: String, uid: Uid, index: &'static str) -> Checked {
+        let name = self.coll(uid).name;
+        let found = self.storage().catalog().collection(&ns(name));
+        let is_there = found.as_ref().is_some_and(|found| found.index(index).is_some());
+        let is_begun = found.is_some_and(|found| !found.building_indexes().is_empty());
+        let mut changes = Vec::new();
+        if is_there || is_begun {
+            changes.push(Change::CreateIndex(uid, index));
+        }
+        if !is_begun {
+            return self.defined(before, Err(StorageError::OutOfSpace(reason)), changes);
+        }
+        self.failed(&StorageError::OutOfSpace(reason))?;
+        // A server gives it up later. Here the next start ends it, as if the last of its entries had been lost.
+        self.say(" begun");
+        self.model.push(Unit {
+            first: before.0 + 1,
+            seq: self.storage().log().last_seq().0 + 1,
+            changes,
+            session: None,
+            names: BTreeMap::new(),
+        });
+        self.is_down = true;
+        Ok(())
     }
 }
