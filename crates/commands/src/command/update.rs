@@ -1,5 +1,8 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
+mod supplied;
+
+use self::supplied::supplied;
 use super::find::{empty_document, hint, optional};
 use super::insert::{open_or_create, writes_allowed};
 use super::multi;
@@ -21,7 +24,7 @@ use bytes::Bytes;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::plan::{FindRequest, Hint};
-use query::timeseries::{measurements_in, with_ordered_meta};
+use query::timeseries::{BUCKET_DEPTH_MAX, measurements_in, with_ordered_meta};
 use query::update::{Update, UpdateContext};
 use query::{EvaluationContext, PlanExecutor, QueryError};
 use storage::{
@@ -456,11 +459,14 @@ fn prepare<'a>(call: &Invocation<'_>, namespace: &Namespace, statement: &'a Stat
     if let Some(constants) = statement.constants {
         expressions = expressions.with_constants(constants)?;
     }
-    let update = match (statement.change, statement.form) {
+    let mut update = match (statement.change, statement.form) {
         (RawBsonRef::Document(document), ChangeForm::Document) => Update::document(document),
         (RawBsonRef::Document(difference), ChangeForm::Difference) => Update::delta(difference)?,
         (change, _) => Update::parse(change, statement.array_filters, &expressions)?,
     };
+    if namespace.collection().starts_with(storage::BUCKETS_PREFIX) {
+        update = update.with_depth_max(BUCKET_DEPTH_MAX);
+    }
     if statement.constants.is_some() && !update.is_pipeline() {
         return Err(CommandError::new(
             ErrorCode(51198),
@@ -778,26 +784,4 @@ fn upsert(
         call.remember(namespace, None, Some(document.clone()))?;
     }
     Ok((id, document))
-}
-
-/// The document that an upsert inserts as it is given.
-fn supplied<'a>(statement: &Statement<'a>) -> Result<Option<&'a RawDocument>> {
-    if !statement.inserts_supplied {
-        return Ok(None);
-    }
-    if !statement.upsert {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "the parameter 'upsertSupplied' is set to 'true', but 'upsert' is not",
-        ));
-    }
-    let new = statement
-        .constants
-        .and_then(|constants| constants.get_document("new").ok());
-    new.map(Some).ok_or_else(|| {
-        CommandError::new(
-            ErrorCode::FailedToParse,
-            "the parameter 'upsertSupplied' needs the constant 'new', the document to insert",
-        )
-    })
 }

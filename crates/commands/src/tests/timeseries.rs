@@ -342,6 +342,13 @@ fn a_bucket_of_the_deepest_measurements_can_be_inserted() {
     bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
     bench.insert("system.buckets.x", &[stored]);
     assert_eq!(bench.find("x", doc! { "_id": 1 }).len(), 1);
+    // A long path is what makes a result be measured.
+    let path = format!("m.{}", ["a"; 172].join("."));
+    for change in [doc! { "m": {} }, doc! { path: 1 }] {
+        let update = doc! { "q": {}, "u": { "$set": change }, "multi": true };
+        let updated = bench.run(doc! { "update": "x", "updates": [update] });
+        assert_eq!(updated.get_i32("nModified").ok(), Some(1), "{updated}");
+    }
     let refused = bench.run(doc! { "insert": "x", "documents": [{ "t": at(0), "v": { "a": deep } }] });
     assert_eq!(write_errors(&refused), [(0, 15)]);
 }
@@ -408,6 +415,33 @@ fn a_bucket_that_is_none_is_told_and_blocks_nothing() {
     assert_eq!(bench.ok(doc! { "validate": "x" }).get_bool("valid").ok(), Some(true));
 }
 
+/// A deletion looks at it like at all others that may have what is looked for.
+#[test]
+fn a_bucket_that_is_none_keeps_no_others_from_being_deleted() {
+    let bench = made();
+    let measurements = [1, 9, 3].map(|v| doc! { "_id": v, "t": at(0), "m": 1, "v": v });
+    bench.insert("x", &measurements);
+    let mut broken = bucket(&bench, doc! {});
+    let id = broken.get_object_id("_id").expect("an id");
+    broken.insert("data", doc! { "t": { "0": at(0), "2": at(2), "1": at(1) } });
+    let operation = |op: &str, o: Document| doc! { "op": op, "ns": "test.system.buckets.x", "o": o };
+    let operations = [operation("d", doc! { "_id": id }), operation("i", broken)];
+    succeeded(bench.admin(doc! { "applyOps": operations.to_vec() }));
+    let delete = |filter: Document| {
+        let deleted = bench.run(doc! { "delete": "x", "deletes": [{ "q": filter, "limit": 0 }] });
+        (deleted.get_i32("n").ok(), write_errors(&deleted))
+    };
+    bench.insert("x", &[doc! { "_id": 7, "t": at(1), "m": 1, "v": 5 }]);
+    assert_eq!(buckets(&bench, doc! {}), Some(2));
+    assert_eq!(delete(doc! { "v": 5 }), (Some(1), vec![]));
+    // What stays of it cannot be written.
+    bench.insert("x", &[doc! { "_id": 8, "t": at(0), "m": 1, "v": 5 }]);
+    assert_eq!(delete(doc! { "t": at(0) }), (Some(1), vec![(0, 2)]));
+    assert_eq!(buckets(&bench, doc! {}), Some(1));
+    assert_eq!(delete(doc! {}).1, vec![]);
+    assert_eq!(buckets(&bench, doc! {}), Some(0));
+}
+
 /// Whatever is stored can be dumped and inserted again.
 #[test]
 fn a_measurement_whose_bucket_would_be_no_document_is_refused() {
@@ -437,6 +471,11 @@ fn a_measurement_whose_bucket_would_be_no_document_is_refused() {
 /// The counter in the `_id`s of buckets comes round, and buckets of one hour may have its next numbers.
 #[test]
 fn a_bucket_whose_id_is_taken_gets_another_one() {
+    // Other tests count on at the same time, and can pass the numbers that are taken.
+    assert!((0..20).any(|_| gets_a_random_id()));
+}
+
+fn gets_a_random_id() -> bool {
     let bench = made();
     bench.insert("x", &[doc! { "_id": 0, "t": at(0), "m": 0 }]);
     let first = bucket(&bench, doc! {});
@@ -456,4 +495,10 @@ fn a_bucket_whose_id_is_taken_gets_another_one() {
     let measurements: Vec<_> = (1..=20).map(|n| doc! { "_id": n, "t": at(0), "m": n }).collect();
     bench.insert("x", &measurements);
     assert_eq!(buckets(&bench, doc! {}), Some(521));
+    let is_random = |bucket: &Document| {
+        let other = bucket.get_object_id("_id").expect("an id").bytes();
+        other[4..9] != id[4..9]
+    };
+    let made = bench.find("system.buckets.x", doc! { "meta": { "$gte": 1, "$lte": 20 } });
+    made.iter().any(is_random)
 }

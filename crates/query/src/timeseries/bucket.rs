@@ -257,7 +257,8 @@ impl OpenBucket {
     }
 
     /// How many measurements it has.
-    pub fn rows(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
@@ -426,14 +427,14 @@ pub fn with_ordered_meta(bucket: &RawDocument) -> Result<Option<Vec<u8>>, QueryE
         return Ok(None);
     };
     let ordered = MetaValue::of(meta)?;
-    let mut bytes = bucket.as_bytes().to_vec();
-    let value = &mut bytes[meta.end() - meta.value_bytes().len()..meta.end()];
+    let (stored, ordered) = (meta.value_bytes(), &ordered.bytes[1..]);
     // Another order takes as many bytes.
-    debug_assert_eq!(value.len() + 1, ordered.bytes.len());
-    if value == &ordered.bytes[1..] {
+    debug_assert_eq!(stored.len(), ordered.len());
+    if stored == ordered {
         return Ok(None);
     }
-    value.copy_from_slice(&ordered.bytes[1..]);
+    let mut bytes = bucket.as_bytes().to_vec();
+    bytes[meta.end() - stored.len()..meta.end()].copy_from_slice(ordered);
     Ok(Some(bytes))
 }
 

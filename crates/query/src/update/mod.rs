@@ -43,6 +43,8 @@ use crate::value::scan::frame;
 pub struct Update {
     form: Form,
     collator: Option<Arc<dyn Collator>>,
+    /// Levels that a changed document may have.
+    depth_max: usize,
 }
 
 enum Form {
@@ -133,6 +135,7 @@ impl Update {
         Ok(Self {
             form,
             collator: context.comparer.shared_collator(),
+            depth_max: DEPTH_MAX,
         })
     }
 
@@ -141,6 +144,7 @@ impl Update {
         Ok(Self {
             form: Form::Delta(Delta::parse(difference)?),
             collator: None,
+            depth_max: DEPTH_MAX,
         })
     }
 
@@ -149,7 +153,14 @@ impl Update {
         Self {
             form: Form::Replacement(Replacement::of(document)),
             collator: None,
+            depth_max: DEPTH_MAX,
         }
+    }
+
+    /// The same update of documents that may have so many levels, instead of [`DEPTH_MAX`].
+    pub fn with_depth_max(mut self, depth_max: usize) -> Self {
+        self.depth_max = depth_max;
+        self
     }
 
     /// Where operators change a document; `None` of other updates.
@@ -283,8 +294,8 @@ impl Update {
             Form::Operators(operators) => operators.may_be_deep,
             Form::Replacement(_) | Form::Pipeline(_) | Form::Delta(_) => true,
         };
-        if may_be_deep && nesting_depth(document)? > DEPTH_MAX {
-            let message = format!("{what} exceeds the maximum nesting depth of {DEPTH_MAX}");
+        if may_be_deep && nesting_depth(document)? > self.depth_max {
+            let message = format!("{what} exceeds the maximum nesting depth of {}", self.depth_max);
             return Err(QueryError::new(ErrorCode::Overflow, message));
         }
         Ok(())

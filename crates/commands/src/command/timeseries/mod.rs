@@ -46,6 +46,14 @@ pub fn forget_dropped(call: &Invocation<'_>) {
     call.server.open_buckets.retain(|collection| there.contains(collection));
 }
 
+/// Whether an error is about what a stored bucket has, so that others may be read.
+fn is_of_bucket(error: &CommandError) -> bool {
+    matches!(
+        error.code,
+        ErrorCode::BadValue | ErrorCode::InvalidBSON | ErrorCode::NotImplemented
+    )
+}
+
 /// An error of a stored bucket, with the namespace and the `_id` that it is found by. Errors that are not about what it
 /// has stay as they are.
 pub fn of_bucket(mut error: CommandError, namespace: &Namespace, bucket: &RawDocument) -> CommandError {

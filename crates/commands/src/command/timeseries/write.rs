@@ -11,7 +11,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
 use bson::raw::{CString, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
-use query::EvaluationContext;
+use bytes::Bytes;
 use query::expression::ExpressionContext;
 use query::matcher::Matcher;
 use query::plan::Hint;
@@ -19,6 +19,7 @@ use query::timeseries::{
     Measurement, OpenBucket, bucket_filter, each_measurement, index_key_of_buckets, index_key_shown_as, meta_filter,
     on_meta, reads_meta_alone,
 };
+use query::{EvaluationContext, QueryError};
 use storage::{Collection, Namespace, StorageError, TimeseriesOptions};
 
 /// What both kinds of statements are read with.
@@ -66,7 +67,7 @@ pub fn update(
     }
     let matcher = Matcher::parse(statement.filter, &expressions(call, buckets, statement)?)?;
     let mut filter = meta_filter(&matcher, Some(meta))?.ok_or_else(|| match reads_meta_alone(&matcher, meta) {
-        true => CommandError::not_implemented("an update of a time-series collection by $expr or $where"),
+        true => CommandError::not_implemented("an update of a time-series collection by $expr"),
         false => invalid(format!(
             "Cannot perform an update on a time-series collection when querying on a field that is not the metaField '{meta}'"
         )),
@@ -157,6 +158,7 @@ pub fn delete(
         ..*statement
     };
     let before = *deleted;
+    let mut unreadable = None;
     loop {
         let mut is_conflicted = false;
         let Some(mut targets) = WriteTargets::find(call, buckets.namespace(), &of_buckets)? else {
@@ -164,21 +166,49 @@ pub fn delete(
         };
         while let Some(target) = targets.next(call)? {
             match delete_in(call, statement, targets.filter(), &matcher, &target, &options)? {
-                None => is_conflicted = true,
-                Some(gone) => *deleted += gone,
+                Outcome::Changed => is_conflicted = true,
+                Outcome::Deleted(gone) => *deleted += gone,
+                // It keeps nobody from deleting the others.
+                Outcome::Unreadable(error) => {
+                    unreadable.get_or_insert(error);
+                }
             }
             if !statement.multi && *deleted > before {
                 return Ok(());
             }
         }
         if !is_conflicted || *deleted > before {
-            return Ok(());
+            return unreadable.map_or(Ok(()), Err);
         }
         call.wait_to_look_again()?;
     }
 }
 
-/// Deletes the matching measurements of a bucket, or the first of them; `None` when the bucket is gone or another one.
+/// What became of a bucket.
+enum Outcome {
+    /// It has lost so many measurements.
+    Deleted(u64),
+    /// It is gone, or another one.
+    Changed,
+    /// It cannot be read, or what stays cannot be written, for what it has.
+    Unreadable(CommandError),
+}
+
+/// What can end a look at measurements.
+enum LookError {
+    /// The bucket, or whatever else ends the reading of it.
+    Bucket(QueryError),
+    /// What is done with measurements.
+    Other(CommandError),
+}
+
+impl From<QueryError> for LookError {
+    fn from(error: QueryError) -> Self {
+        Self::Bucket(error)
+    }
+}
+
+/// Deletes the matching measurements of a bucket, or the first of them.
 fn delete_in(
     call: &Invocation<'_>,
     statement: &Statement<'_>,
@@ -186,7 +216,7 @@ fn delete_in(
     matcher: &Matcher,
     target: &Target,
     options: &TimeseriesOptions,
-) -> Result<Option<u64>> {
+) -> Result<Outcome> {
     let operation = call.operation.clone();
     let evaluation = EvaluationContext::new(&operation);
     loop {
@@ -194,7 +224,7 @@ fn delete_in(
         let mut unit = writer.unit(&operation);
         let old = match unit.lock_record(&target.guard, &target.id) {
             Ok(Some(old)) => old,
-            Ok(None) => return Ok(None),
+            Ok(None) => return Ok(Outcome::Changed),
             Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),
         };
@@ -202,28 +232,46 @@ fn delete_in(
         if let Some(filter) = bucket_filter
             && !filter.matches(stored, &evaluation)?
         {
-            return Ok(None);
+            return Ok(Outcome::Changed);
         }
-        // Made for the first measurement that stays: a bucket of which all go need not be one that can be filled.
-        let mut kept: Option<OpenBucket> = None;
+        let failed = |error: CommandError| match super::is_of_bucket(&error) {
+            true => Ok(Outcome::Unreadable(super::of_bucket(
+                error,
+                target.guard.namespace(),
+                stored,
+            ))),
+            false => Err(error),
+        };
+        let mut goes = Vec::new();
         let mut gone = 0;
-        let looked_through = each_measurement(stored, options, &evaluation, &mut |measurement| -> Result<()> {
+        let looked_through = each_measurement::<LookError>(stored, options, &evaluation, &mut |measurement| {
             let is_wanted = statement.multi || gone == 0;
-            if is_wanted && matcher.matches(measurement, &evaluation)? {
-                gone += 1;
-                return Ok(());
-            }
-            let kept = match &mut kept {
-                Some(kept) => kept,
-                None => kept.insert(OpenBucket::read(&old, options)?.emptied(options)),
+            let is_gone = match is_wanted {
+                true => matcher
+                    .matches(measurement, &evaluation)
+                    .map_err(|error| LookError::Other(error.into()))?,
+                false => false,
             };
-            kept.add(&Measurement::of(measurement, options)?, options)?;
+            gone += u64::from(is_gone);
+            goes.push(is_gone);
             Ok(())
         });
-        looked_through.map_err(|error| super::of_bucket(error, target.guard.namespace(), stored))?;
-        if gone == 0 {
-            return Ok(Some(0));
+        match looked_through {
+            Ok(()) => {}
+            Err(LookError::Bucket(error)) => return failed(error.into()),
+            Err(LookError::Other(error)) => return Err(error),
         }
+        if gone == 0 {
+            return Ok(Outcome::Deleted(0));
+        }
+        // A bucket of which all go need not be one that can be filled.
+        let kept = match goes.contains(&false) {
+            false => None,
+            true => match kept(&old, &goes, options, &evaluation) {
+                Ok(kept) => Some(kept),
+                Err(error) => return failed(error.into()),
+            },
+        };
         Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);
         let written = match kept {
             None => unit.delete(&target.guard, &target.id, stored),
@@ -238,8 +286,25 @@ fn delete_in(
             Err(other) => return Err(other.into()),
         }
         delete_stored(call, statement, unit, gone)?;
-        return Ok(Some(gone));
+        return Ok(Outcome::Deleted(gone));
     }
+}
+
+/// A bucket of the measurements that stay.
+fn kept(
+    stored: &Bytes,
+    goes: &[bool],
+    options: &TimeseriesOptions,
+    evaluation: &EvaluationContext<'_>,
+) -> std::result::Result<OpenBucket, QueryError> {
+    let mut kept = OpenBucket::read(stored, options)?.emptied(options);
+    let bucket = RawDocument::from_bytes(stored.as_ref()).map_err(|_| query::raw::Malformed)?;
+    let mut goes = goes.iter();
+    each_measurement::<QueryError>(bucket, options, evaluation, &mut |measurement| match goes.next() {
+        Some(false) => kept.add(&Measurement::of(measurement, options)?, options),
+        _ => Ok(()),
+    })?;
+    Ok(kept)
 }
 
 /// What `findAndModify` says of a time-series collection.
