@@ -2,20 +2,21 @@
 //!
 //! An event has the fields of MongoDB's audit messages: `atype`, `ts`, `uuid`, `local`, `remote`, `users`, `roles`,
 //! `param`, `result` (0, or the error's code). It is handed to the system before the client has its reply: of what
-//! clients were told, a crash of the process loses no event, one of the machine may. An event that cannot be written is
-//! counted, and the server's log tells of it.
+//! clients were told, a crash of the process loses no event, one of the machine may. On standard output, which may not be
+//! read, events are written a moment later, by a thread. An event that cannot be written is counted, and the server's log
+//! tells of it, unless it was that thread that could not write.
 //!
 //! The file is written with the standard library, as the server's log is ([`crate::logger`]).
 
 use crate::counter::Counter;
-use crate::logger::{LogFile, Rotate};
+use crate::logger::{LineQueue, LogFile, READER_PATIENCE, Rotate, Urgency};
 use bson::raw::RawDocument;
 use bson::{DateTime, Document, RawDocumentBuf};
 use extjson::JsonForm;
 use query::EvaluationContext;
 use query::expression::ExpressionContext;
 use query::matcher::Matcher;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +58,7 @@ pub struct AuditOptions {
 }
 
 enum Sink {
-    Console,
+    Console(LineQueue),
     File(LogFile, AuditFormat),
 }
 
@@ -87,7 +88,10 @@ impl Audit {
             .transpose()
             .map_err(|error| format!("auditLog.filter: {error}"))?;
         let sink = match &options.destination {
-            AuditDestination::Console => Sink::Console,
+            AuditDestination::Console => {
+                let queue = LineQueue::of_standard_output(None);
+                Sink::Console(queue.map_err(|error| format!("the audit log cannot be written: {error}"))?)
+            }
             AuditDestination::File { path, rotate, format } => {
                 let opened = LogFile::open(path, true, *rotate, env.clock.now_ms());
                 let (file, _) =
@@ -117,7 +121,18 @@ impl Audit {
 
     /// Events written, and events that could not be.
     pub(crate) fn counts(&self) -> (i64, i64) {
-        (self.written.get(), self.lost.get())
+        let failed = match &self.sink {
+            Sink::Console(queue) => queue.failed() as i64,
+            Sink::File(..) => 0,
+        };
+        (self.written.get() - failed, self.lost.get() + failed)
+    }
+
+    /// Waits until events for standard output are written, for a second at most: called before the process ends.
+    pub(crate) fn flush(&self) {
+        if let Sink::Console(queue) = &self.sink {
+            queue.wait_until_empty(READER_PATIENCE);
+        }
     }
 
     /// Writes an event, unless the filter leaves it out.
@@ -140,7 +155,7 @@ impl Audit {
         match &self.sink {
             Sink::File(file, AuditFormat::Bson) => file.put_whole(document.as_bytes()),
             Sink::File(file, AuditFormat::Json) => file.put_whole(line(&document)?.as_bytes()),
-            Sink::Console => io::stdout().lock().write_all(line(&document)?.as_bytes()),
+            Sink::Console(queue) => queue.put(line(&document)?, Urgency::Usual),
         }?;
         Ok(true)
     }
@@ -157,7 +172,7 @@ impl Audit {
     /// Begins a new file; the name of the former one, where it was renamed. Nothing happens without a file.
     pub fn rotate(&self) -> io::Result<Option<PathBuf>> {
         match &self.sink {
-            Sink::Console => Ok(None),
+            Sink::Console(_) => Ok(None),
             Sink::File(file, _) => file.rotate(self.clock.now_ms()),
         }
     }

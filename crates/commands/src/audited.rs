@@ -119,6 +119,9 @@ impl Server {
                 None => AuditEvent::own("shutdown", doc! {}),
             });
         }
+        if let Some(audit) = audit.filter(|_| client.is_none()) {
+            audit.flush();
+        }
     }
 
     /// Begins a new audit file, which starts with how that went.

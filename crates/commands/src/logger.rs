@@ -5,7 +5,8 @@
 //! with the standard library, not through `vfs`: log lines are outside what crash tests control.
 //!
 //! Invariants: a line is written by one call, so lines of different threads do not mix; no ring is locked while bytes
-//! go to a file; nobody but the thread that ends the process waits for whoever reads standard output.
+//! go to a file; nobody waits for whoever reads standard output, or a pipe, but the thread that ends the process and the
+//! one that rotates the log, for a second at most.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -24,7 +25,8 @@ pub use file::LogFile;
 pub use id::LogId;
 
 use bson::Document;
-use line_queue::{LineQueue, Urgency};
+use line_queue::Notice;
+pub(crate) use line_queue::{LineQueue, Urgency};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
@@ -37,7 +39,9 @@ use vfs::Clock;
 /// Lines each ring keeps.
 pub const RING_LINES: usize = 1024;
 /// How long the end of the process waits for whoever reads standard output.
-const READER_PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const READER_PATIENCE: Duration = Duration::from_secs(1);
+
+const LINES_ARE_MISSING: &str = "Lines are missing before this one: the log could not be written";
 
 /// Where lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +129,8 @@ impl RingLines {
 }
 
 enum Sink {
-    StandardOutput(LineQueue),
+    /// Written by a thread: standard output, or a file that is a pipe or a device.
+    Queue(LineQueue, Option<Arc<LogFile>>),
     File(LogFile),
     Rings,
 }
@@ -145,7 +150,8 @@ pub struct Logger {
     configured: Mutex<[i8; Component::COUNT]>,
     /// What is in force, inheritance resolved.
     effective: [AtomicI8; Component::COUNT],
-    lost_lines: Arc<AtomicU64>,
+    /// Lines that the sink has refused. Of those that its thread could not write, the thread tells.
+    refused_lines: AtomicU64,
     /// How many of them a later line has told of.
     told_lines: AtomicU64,
 }
@@ -158,16 +164,25 @@ impl Logger {
             TimeFormat::Iso8601Local => jiff::tz::TimeZone::system(),
         };
         let mut renamed = None;
-        let lost_lines = Arc::new(AtomicU64::new(0));
+        let is_terminal = options.destination == Destination::Terminal;
+        let notice = || notice(clock.clone(), zone.clone(), is_terminal);
         let sink = match &options.destination {
             Destination::Stdout | Destination::Terminal => {
-                Sink::StandardOutput(LineQueue::new(io::stdout(), lost_lines.clone())?)
+                Sink::Queue(LineQueue::of_standard_output(Some(notice()))?, None)
             }
             Destination::Rings => Sink::Rings,
             Destination::File { path, append, rotate } => {
                 let file;
                 (file, renamed) = LogFile::open(path, *append, *rotate, clock.now_ms())?;
-                Sink::File(file)
+                match file.is_regular() {
+                    true => Sink::File(file),
+                    false => {
+                        let file = Arc::new(file);
+                        let of_thread = file.clone();
+                        let queue = LineQueue::new(move |line| of_thread.put(line), Some(notice()))?;
+                        Sink::Queue(queue, Some(file))
+                    }
+                }
             }
         };
         let mut configured = [INHERIT; Component::COUNT];
@@ -181,7 +196,7 @@ impl Logger {
             startup_warnings: Mutex::default(),
             configured: Mutex::new(configured),
             effective: std::array::from_fn(|_| AtomicI8::new(options.verbosity)),
-            lost_lines,
+            refused_lines: AtomicU64::new(0),
             told_lines: AtomicU64::new(0),
         };
         if let Some(to) = renamed {
@@ -225,7 +240,7 @@ impl Logger {
         match self.try_write(id, context, message, attributes, ring) {
             Ok(()) if self.is_failing() => {}
             Ok(()) => self.tell_of_lost_lines(),
-            Err(_) => drop(self.lost_lines.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => drop(self.refused_lines.fetch_add(1, Ordering::Relaxed)),
         }
         if id.severity == Severity::Fatal {
             self.flush();
@@ -234,14 +249,14 @@ impl Logger {
 
     /// Waits until lines for standard output are written, for a second at most: called before the process ends.
     pub fn flush(&self) {
-        if let Sink::StandardOutput(queue) = &self.sink {
+        if let Sink::Queue(queue, _) = &self.sink {
             queue.wait_until_empty(READER_PATIENCE);
         }
     }
 
     /// Whether the line that was written last, by another thread, could not be.
     fn is_failing(&self) -> bool {
-        matches!(&self.sink, Sink::StandardOutput(queue) if queue.is_failing())
+        matches!(&self.sink, Sink::Queue(queue, _) if queue.is_failing())
     }
 
     fn try_write(&self, id: LogId, context: &str, message: &str, attributes: &Document, ring: Ring) -> io::Result<()> {
@@ -273,23 +288,22 @@ impl Logger {
         match &self.sink {
             Sink::Rings => Ok(()),
             Sink::File(file) => file.put(text.as_bytes()),
-            Sink::StandardOutput(queue) => queue.put(text, urgency),
+            Sink::Queue(queue, _) => queue.put(text, urgency),
         }
     }
 
     /// Lines can be written again: whoever reads them is told how many are missing.
     fn tell_of_lost_lines(&self) {
-        let lost = self.lost_lines();
+        let lost = self.refused_lines.load(Ordering::Relaxed);
         if lost == self.told_lines.load(Ordering::Relaxed) {
             return;
         }
         // Whoever comes first tells.
         let untold = lost.saturating_sub(self.told_lines.fetch_max(lost, Ordering::Relaxed));
         let attributes = bson::doc! { "lines": untold as i64 };
-        let message = "Lines are missing before this one: the log could not be written";
         if untold > 0
             && self
-                .try_write(id::LINES_LOST, "logger", message, &attributes, Ring::Global)
+                .try_write(id::LINES_LOST, "logger", LINES_ARE_MISSING, &attributes, Ring::Global)
                 .is_err()
         {
             self.told_lines.fetch_sub(untold, Ordering::Relaxed);
@@ -307,15 +321,22 @@ impl Logger {
 
     /// Lines the sink refused (disk full, pipe closed or not read); they are in the rings only.
     pub fn lost_lines(&self) -> u64 {
-        self.lost_lines.load(Ordering::Relaxed)
+        let failed = match &self.sink {
+            Sink::Queue(queue, _) => queue.failed(),
+            _ => 0,
+        };
+        self.refused_lines.load(Ordering::Relaxed) + failed
     }
 
     /// Begins a new file as [`Rotate`] says; nothing happens without a file.
     pub fn rotate(&self) -> io::Result<()> {
-        let Sink::File(file) = &self.sink else {
-            return Ok(());
+        let file = match &self.sink {
+            Sink::File(file) => file,
+            Sink::Queue(_, Some(file)) => &**file,
+            _ => return Ok(()),
         };
         self.log(id::LOG_ROTATION, "logRotate", "Log rotation initiated", Document::new());
+        self.flush();
         file.rotate(self.clock.now_ms()).map(drop)
     }
 
@@ -341,6 +362,25 @@ impl Logger {
     pub fn verbosity(&self, component: Component) -> Option<i8> {
         Some(self.configured.lock()[component as usize]).filter(|level| *level != INHERIT)
     }
+}
+
+/// What the thread of a queue writes before the first line behind some that it could not write.
+fn notice(clock: Arc<dyn Clock>, zone: jiff::tz::TimeZone, is_for_people: bool) -> Notice {
+    Box::new(move |lines| {
+        let line = json::Line {
+            now: &time_text(clock.now_ms(), &zone),
+            id: id::LINES_LOST,
+            context: "logger",
+            message: LINES_ARE_MISSING,
+            attributes: &bson::doc! { "lines": lines as i64 },
+            warning_of_startup: false,
+        };
+        let text = match is_for_people {
+            true => line.to_terminal(),
+            false => line.to_json(),
+        };
+        text + "\n"
+    })
 }
 
 /// ISO 8601 with milliseconds and offset; always 29 bytes for years 0 to 9999.

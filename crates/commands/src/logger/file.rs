@@ -37,30 +37,12 @@ impl LogFile {
     /// Appends lines. What was left of one that could not be written whole stays a line of its own.
     pub fn put(&self, bytes: &[u8]) -> io::Result<()> {
         let file = Arc::clone(&self.file.read());
-        self.append(&mut &*file, bytes)
+        append(&mut &*file, bytes, &self.is_cut)
     }
 
-    fn append(&self, file: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-        let was_cut = self.is_cut.swap(false, Ordering::Relaxed);
-        let ended = was_cut.then(|| [b"\n".as_slice(), bytes].concat());
-        let bytes = ended.as_deref().unwrap_or(bytes);
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let error: io::Error = match file.write(rest) {
-                Ok(0) => io::ErrorKind::WriteZero.into(),
-                Ok(written) => {
-                    rest = rest.get(written..).unwrap_or_default();
-                    continue;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => error,
-            };
-            let written = bytes.strip_suffix(rest).unwrap_or_default();
-            let is_cut = written.last().map_or(was_cut, |last| *last != b'\n');
-            self.is_cut.fetch_or(is_cut, Ordering::Relaxed);
-            return Err(error);
-        }
-        Ok(())
+    /// Whether writing to it waits for the disk at most, and for nobody who reads.
+    pub(super) fn is_regular(&self) -> bool {
+        self.file.read().metadata().is_ok_and(|metadata| metadata.is_file())
     }
 
     /// Appends bytes, or none of them: what follows a part of a document could not be read. One caller at a time; a
@@ -78,6 +60,10 @@ impl LogFile {
     /// Begins a new file as [`Rotate`] says; the name of the former one, where this has given it one and nobody else
     /// has moved it.
     pub fn rotate(&self, now_ms: i64) -> io::Result<Option<PathBuf>> {
+        // A pipe or a device has nothing to be put aside, and opening a pipe waits for its reader.
+        if self.path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Ok(None);
+        }
         let mut file = self.file.write();
         let renamed = match self.rotate {
             Rotate::Rename => match rename_with_time(&self.path, now_ms) {
@@ -94,6 +80,30 @@ impl LogFile {
         *file = Arc::new(opened);
         Ok(renamed)
     }
+}
+
+/// Appends lines. What was left of one that could not be written whole stays a line of its own.
+pub(super) fn append(out: &mut impl Write, bytes: &[u8], is_cut: &AtomicBool) -> io::Result<()> {
+    let was_cut = is_cut.swap(false, Ordering::Relaxed);
+    let ended = was_cut.then(|| [b"\n".as_slice(), bytes].concat());
+    let bytes = ended.as_deref().unwrap_or(bytes);
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let error: io::Error = match out.write(rest) {
+            Ok(0) => io::ErrorKind::WriteZero.into(),
+            Ok(written) => {
+                rest = rest.get(written..).unwrap_or_default();
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => error,
+        };
+        let written = bytes.strip_suffix(rest).unwrap_or_default();
+        let ends_cut = written.last().map_or(was_cut, |last| *last != b'\n');
+        is_cut.fetch_or(ends_cut, Ordering::Relaxed);
+        return Err(error);
+    }
+    Ok(())
 }
 
 fn open_at_end(path: &Path) -> io::Result<File> {
@@ -121,7 +131,7 @@ fn rename_with_time(path: &Path, now_ms: i64) -> io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{LogFile, Rotate};
+    use super::{LogFile, Rotate, append};
 
     /// The next line was glued to what a disk that filled had taken of one.
     #[test]
@@ -130,12 +140,12 @@ mod tests {
         let path = directory.path().join("a.log");
         let (log, _) = LogFile::open(&path, true, Rotate::Reopen, 0).unwrap();
         let mut room = [0_u8; 3];
-        assert!(log.append(&mut room.as_mut_slice(), b"lost\n").is_err());
-        assert!(log.append(&mut [0_u8; 0].as_mut_slice(), b"lost\n").is_err());
+        assert!(append(&mut room.as_mut_slice(), b"lost\n", &log.is_cut).is_err());
+        assert!(append(&mut [0_u8; 0].as_mut_slice(), b"lost\n", &log.is_cut).is_err());
         log.put(b"one\n").unwrap();
         log.put(b"two\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "\none\ntwo\n");
-        assert!(log.append(&mut room.as_mut_slice(), b"lost\n").is_err());
+        assert!(append(&mut room.as_mut_slice(), b"lost\n", &log.is_cut).is_err());
         std::fs::remove_file(&path).unwrap();
         log.rotate(0).unwrap();
         log.put(b"three\n").unwrap();

@@ -1,12 +1,16 @@
-//! Lines for standard output, written by a thread of their own: a terminal that somebody has stopped, or a pipe that
-//! nobody reads, holds up that thread and nothing else.
+//! Lines for standard output, and for files that are pipes or devices, written by a thread of their own: a terminal that
+//! somebody has stopped, or a pipe that nobody reads, holds up that thread and nothing else.
 //!
 //! Invariants: lines are written in the order in which they were put; the lines that wait have at most a given number
-//! of bytes, and one beyond that is refused rather than waited for, unless it may be the last one.
+//! of bytes, and one beyond that is refused rather than waited for, unless it may be the last one; before the first line
+//! that could be written again stands how many could not.
 
+use super::file::append;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,15 +20,21 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// What becomes of a line for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Urgency {
+pub(crate) enum Urgency {
     /// It is refused.
     Usual,
     /// It waits with the others: the process may end behind it.
     Last,
 }
 
+/// The line that tells how many are missing before it.
+pub(super) type Notice = Box<dyn Fn(u64) -> String + Send>;
+
+/// Whether standard output has the beginning of a line only. Locked by whoever writes there: lines stay whole.
+static STANDARD_OUTPUT_IS_CUT: Mutex<AtomicBool> = Mutex::new(AtomicBool::new(false));
+
 /// The lines that wait, with the thread that writes them. The thread ends with the value, behind the last line.
-pub(super) struct LineQueue {
+pub(crate) struct LineQueue {
     shared: Arc<Shared>,
     bytes_max: usize,
 }
@@ -38,6 +48,8 @@ struct Shared {
     is_empty: Condvar,
     /// The line before could not be written.
     is_failing: AtomicBool,
+    /// Lines that could not be written.
+    failed: AtomicU64,
 }
 
 #[derive(Default)]
@@ -51,19 +63,43 @@ struct Waiting {
 }
 
 impl LineQueue {
-    /// Starts the thread. It counts lines that cannot be written in `lost`.
-    pub(super) fn new(out: impl Write + Send + 'static, lost: Arc<AtomicU64>) -> io::Result<Self> {
-        Self::bounded(out, lost, WAITING_BYTES_MAX)
+    /// Starts the thread, which hands each line to `write`.
+    pub(super) fn new(
+        write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
+        notice: Option<Notice>,
+    ) -> io::Result<Self> {
+        Self::bounded(write, notice, WAITING_BYTES_MAX)
     }
 
-    fn bounded(mut out: impl Write + Send + 'static, lost: Arc<AtomicU64>, bytes_max: usize) -> io::Result<Self> {
+    /// As [`LineQueue::new`], for the process's standard output.
+    pub(crate) fn of_standard_output(notice: Option<Notice>) -> io::Result<Self> {
+        // Without the buffer of the standard library, which keeps what could not be written.
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let write = move |line: &[u8]| append(&mut &file, line, &STANDARD_OUTPUT_IS_CUT.lock());
+        Self::new(write, notice)
+    }
+
+    fn bounded(
+        mut write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
+        notice: Option<Notice>,
+        bytes_max: usize,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
         std::thread::Builder::new().name("logger".to_owned()).spawn(move || {
+            let mut untold = 0;
             of_thread.write(&mut |line| {
-                let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+                let told = match &notice {
+                    Some(notice) if untold > 0 => write(notice(untold).as_bytes()),
+                    _ => Ok(()),
+                };
+                if told.is_ok() {
+                    untold = 0;
+                }
+                let written = told.and_then(|()| write(line.as_bytes()));
                 if written.is_err() {
-                    lost.fetch_add(1, Ordering::Relaxed);
+                    untold += 1;
+                    of_thread.failed.fetch_add(1, Ordering::Relaxed);
                 }
                 of_thread.is_failing.store(written.is_err(), Ordering::Relaxed);
             });
@@ -72,7 +108,7 @@ impl LineQueue {
     }
 
     /// Has a line written. An error when too much waits already.
-    pub(super) fn put(&self, line: String, urgency: Urgency) -> io::Result<()> {
+    pub(crate) fn put(&self, line: String, urgency: Urgency) -> io::Result<()> {
         let mut waiting = self.shared.waiting.lock();
         if urgency == Urgency::Usual && waiting.bytes + line.len() > self.bytes_max {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -89,8 +125,13 @@ impl LineQueue {
         self.shared.is_failing.load(Ordering::Relaxed)
     }
 
+    /// Lines that were taken, and could not be written.
+    pub(crate) fn failed(&self) -> u64 {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
     /// Waits until no line waits, for so long at most.
-    pub(super) fn wait_until_empty(&self, patience: Duration) {
+    pub(crate) fn wait_until_empty(&self, patience: Duration) {
         let mut waiting = self.shared.waiting.lock();
         let is_busy = |waiting: &mut Waiting| waiting.is_writing || !waiting.lines.is_empty();
         self.shared.is_empty.wait_while_for(&mut waiting, is_busy, patience);
@@ -131,9 +172,13 @@ impl Shared {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::io::Read as _;
+    use std::io::{Read as _, Write};
 
     const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn to(mut out: impl Write + Send + 'static) -> impl FnMut(&[u8]) -> io::Result<()> + Send + 'static {
+        move |line| out.write_all(line)
+    }
 
     fn lines(of: std::ops::Range<usize>) -> impl Iterator<Item = String> {
         of.map(|number| format!("{number:0999}\n"))
@@ -143,8 +188,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_pipe_that_is_not_read() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let lost = Arc::new(AtomicU64::new(0));
-        let queue = LineQueue::bounded(writer, lost.clone(), 100_000).unwrap();
+        let queue = LineQueue::bounded(to(writer), None, 100_000).unwrap();
         // A pipe takes 64 KiB, the queue a hundred lines more.
         let taken: Vec<String> = lines(0..1000)
             .filter(|line| queue.put(line.clone(), Urgency::Usual).is_ok())
@@ -153,17 +197,19 @@ mod tests {
         queue.put("the end\n".to_owned(), Urgency::Last).unwrap();
         queue.wait_until_empty(Duration::from_millis(1));
         // What was taken is written, in its order, also when nobody has the queue any more.
+        let shared = queue.shared.clone();
         drop(queue);
         let mut read = String::new();
         reader.read_to_string(&mut read).unwrap();
         assert_eq!(read, taken.concat() + "the end\n");
-        assert_eq!(lost.load(Ordering::Relaxed), 0, "whoever put the others counts them");
+        let failed = shared.failed.load(Ordering::Relaxed);
+        assert_eq!(failed, 0, "whoever put the others counts them");
     }
 
     #[test]
     fn the_end_waits_for_a_reader_that_reads() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let queue = LineQueue::new(writer, Arc::default()).unwrap();
+        let queue = LineQueue::new(to(writer), None).unwrap();
         let read = std::thread::spawn(move || {
             let mut read = String::new();
             reader.read_to_string(&mut read).map(|_| read)
@@ -181,13 +227,38 @@ mod tests {
     fn lines_for_a_pipe_that_is_closed_are_counted() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let lost = Arc::new(AtomicU64::new(0));
-        let queue = LineQueue::new(writer, lost.clone()).unwrap();
+        let queue = LineQueue::new(to(writer), None).unwrap();
         for line in lines(0..3) {
             queue.put(line, Urgency::Usual).unwrap();
         }
         queue.wait_until_empty(PATIENCE);
         assert!(queue.is_failing());
-        assert_eq!(lost.load(Ordering::Relaxed), 3);
+        assert_eq!(queue.failed(), 3);
+    }
+
+    /// It stood behind the first line that could be written again, or came with the next one, hours later.
+    #[test]
+    fn a_gap_is_told_where_it_is() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        let mut calls = 0;
+        let write = move |line: &[u8]| {
+            calls += 1;
+            // The first line, and the notice before the second.
+            match calls <= 2 {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => writer.write_all(line),
+            }
+        };
+        let notice: Notice = Box::new(|lines| format!("{lines} are missing\n"));
+        let queue = LineQueue::new(write, Some(notice)).unwrap();
+        for line in ["a\n", "b\n", "c\n", "d\n"] {
+            queue.put(line.to_owned(), Urgency::Usual).unwrap();
+        }
+        queue.wait_until_empty(PATIENCE);
+        assert!(!queue.is_failing() && queue.failed() == 2);
+        drop(queue);
+        let mut read = String::new();
+        reader.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "2 are missing\nc\nd\n");
     }
 }
