@@ -30,7 +30,7 @@ use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use spill::SpillSpace;
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
