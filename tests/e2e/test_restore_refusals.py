@@ -313,6 +313,22 @@ def test_a_dump_with_text_that_is_not_utf8(server, shop, tmp_path, form):
     assert shop.people.find_one({"_id": 700})["name"] == "caf\ufffd"
 
 
+def test_what_replacing_must_not_lose(server, shop, tmp_path):
+    """Three bytes stand for one, which can be too many, and different bytes must not become one `_id`."""
+    documents = [{"_id": 1}, {"_id": 2, "blob": "#" * 6_000_000}, {"_id": "caf#"}, {"_id": "caf~"}]
+    folder = dump(tmp_path / "dump", people=(documents, {"options": {}, "indexes": [{"v": 2, "key": {"n": 1}, "name": "n_1"}]}))
+    log(folder, {"op": "i", "ns": "shop.people", "o": {"_id": "log#", "n": "#"}})
+    for path in [folder / "shop" / "people.bson", folder / "oplog.bson"]:
+        path.write_bytes(path.read_bytes().replace(b"#", b"\xe9").replace(b"~", b"\xe8"))
+    replaced = restore(server, "--invalidUtf8", "replace", "--oplogReplay", folder)
+    assert replaced.returncode == 1, replaced.stderr
+    assert "shop.people: left out, the first of them: field 'blob' of the document with _id 2" in replaced.stderr
+    assert "the log: U+FFFD is put in, the first time: field 'o._id'" in replaced.stderr
+    ids = [found["_id"] for found in shop.people.find().sort("_id", 1)]
+    assert ids == [1, "caf\ufffdE8", "caf\ufffdE9", "log\ufffdE9"]
+    assert "n_1" in shop.people.index_information()
+
+
 def archived(database, collection, documents):
     """An archive of one collection."""
     crc = 0xFFFFFFFFFFFFFFFF
