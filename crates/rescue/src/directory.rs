@@ -20,10 +20,10 @@ const ENGINE_FILE: &str = "storage.bson";
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// What becomes of documents with text that is not UTF-8, which servers take no more, or booleans that are neither 0
-/// nor 1. Each one is told.
+/// nor 1. They are counted, and the first of each collection are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InvalidText {
-    /// What is not UTF-8 becomes U+FFFD.
+    /// What is not UTF-8 becomes U+FFFD, see [`wire::with_valid_content`]. What would be too large then is left out.
     #[default]
     Replace,
     /// They are left out.
