@@ -26,15 +26,39 @@ pub enum Event {
 /// The exit code after a second signal to end.
 const EXIT_HARD: i32 = 130;
 
+/// A signal that asked the server to end before it had started.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct AskedToEnd(String);
+
 /// Whether the log is being replayed: for as long, the main thread hears nothing, nobody is served, and the process may
 /// end at any moment, as a crash would end it.
 #[derive(Clone, Default)]
-pub struct Recovering(Arc<Mutex<bool>>);
+pub struct Recovering(Arc<Mutex<Start>>);
+
+#[derive(Default)]
+struct Start {
+    is_recovering: bool,
+    /// The first signal that has asked to end.
+    asked: Option<String>,
+}
 
 impl Recovering {
-    /// Says so. Does not return from a process that is ending for that reason.
-    pub fn set(&self, is_recovering: bool) {
-        *self.0.lock() = is_recovering;
+    /// Says so. Does not return from a process that is ending for that reason, or that has been asked to end.
+    pub fn set(&self, is_recovering: bool, logger: &Logger) {
+        let mut start = self.0.lock();
+        if let Some(signal) = start.asked.as_ref().filter(|_| is_recovering) {
+            end_recovery(logger, signal);
+        }
+        start.is_recovering = is_recovering;
+    }
+
+    /// An error when a signal has asked to end: the main thread hears of it only when clients are served.
+    pub fn check(&self) -> Result<(), AskedToEnd> {
+        match &self.0.lock().asked {
+            Some(signal) => Err(AskedToEnd(signal.clone())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -63,11 +87,14 @@ pub fn listen(logger: Arc<Logger>, recovering: Recovering) -> io::Result<(Sender
                     asked = true;
                     let name = low_level::signal_name(other).unwrap_or("signal");
                     // Held to the end: nobody is served behind it.
-                    let is_recovering = recovering.0.lock();
-                    if *is_recovering {
+                    let mut start = recovering.0.lock();
+                    if start.is_recovering {
                         end_recovery(&logger, name);
                     }
-                    drop(is_recovering);
+                    if start.asked.is_none() {
+                        start.asked = Some(name.to_owned());
+                    }
+                    drop(start);
                     Event::Stop(name.to_owned())
                 }
             };
@@ -89,6 +116,23 @@ fn end_recovery(logger: &Logger, signal: &str) -> ! {
     std::process::exit(0)
 }
 
+/// Logs the first failure of log or engine and has the main thread end the process.
+pub(crate) fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc<dyn Fn(&str) + Send + Sync> {
+    let once = std::sync::Once::new();
+    Arc::new(move |reason| {
+        once.call_once(|| {
+            let attributes = doc! { "reason": reason };
+            logger.log(
+                id::WRITING_STOPPED,
+                "storage",
+                "Writing has stopped for good, terminating",
+                attributes,
+            );
+            let _ = events.send(Event::Failed);
+        });
+    })
+}
+
 /// Whether a process with this `/proc/PID/status` ignores a signal.
 fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -99,6 +143,15 @@ fn is_ignored(status: &str, signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It was heeded when recovery was over and clients were served.
+    #[test]
+    fn a_start_that_is_told_to_end_knows_it() {
+        let recovering = Recovering::default();
+        assert!(recovering.check().is_ok());
+        recovering.0.lock().asked = Some("SIGTERM".to_owned());
+        assert!(recovering.check().is_err_and(|asked| asked.to_string() == "SIGTERM"));
+    }
 
     #[test]
     fn ignored_signals_are_those_of_the_mask() {

@@ -9,14 +9,14 @@ use crate::data_directory::{DataDirectory, DataDirectoryError, Metadata};
 use crate::descriptors::Descriptors;
 use crate::encryption;
 use crate::engines::Registry;
-use crate::events::{self, Event, Recovering};
+use crate::events::{self, AskedToEnd, Event, Recovering, failure_handler};
 use crate::http::Http;
 use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::reasons::reasons;
 use crate::settings::{own_host, settings};
-use crate::start_lines::{log_connections_max, log_encryption, log_recovery, log_start, start_warnings};
+use crate::start_lines::{log_connections_max, log_encryption, log_recovery, log_start, start_warnings, with_advice};
 use crate::{announcement, daemon, data_directory, engines};
 use anyhow::anyhow;
 use auth::ClusterAuth;
@@ -25,7 +25,6 @@ use codec::Codec;
 use commands::audit::Audit;
 use commands::logger::{Destination, LogId, Logger, id};
 use commands::{ReplicaSet, TransportSecurity};
-use engine::Seq;
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use spill::SpillSpace;
 use std::collections::HashMap;
@@ -96,7 +95,13 @@ pub fn run(config: &Config, argv: Vec<String>, engines: &Registry) -> ExitCode {
     log_panics(logger.clone());
     let code =
         run_until_told(config.clone(), argv, &env, &logger, engines).unwrap_or_else(|StartError { code, error }| {
+            let is_asked = error.is::<AskedToEnd>();
             let error = reasons(&error);
+            if is_asked {
+                let message = "Shutting down in an orderly way, before anybody was served";
+                logger.log(id::ORDERLY_SHUTDOWN, "main", message, doc! { "reason": error });
+                return 0;
+            }
             let attributes = doc! { "error": &error };
             logger.log(
                 id::START_FAILED,
@@ -269,7 +274,7 @@ impl Running {
             },
         };
         let opened = open_storage(&opening, logger, events, recovering);
-        recovering.set(false);
+        recovering.set(false, logger);
         let storage = match opened {
             Ok(storage) => storage,
             Err(error) => {
@@ -285,7 +290,8 @@ impl Running {
             tls,
             cluster_auth,
         };
-        match Self::serve(&opening, argv, logger, storage.clone(), events, prepared) {
+        let is_wanted = recovering.check().map_err(StartError::from);
+        match is_wanted.and_then(|()| Self::serve(&opening, argv, logger, storage.clone(), events, prepared)) {
             Ok(serving) => {
                 let port = serving.listeners.port();
                 Ok(Self {
@@ -617,6 +623,7 @@ fn open_storage(
         instance,
         ref forced,
     } = *opening;
+    recovering.check()?;
     let started = env.clock.monotonic();
     let say = |id: LogId, message: &str, attributes| {
         logger.log(id, "initandlisten", message, attributes);
@@ -628,6 +635,7 @@ fn open_storage(
     );
     check_engine_files(directory, &*env.fs, engine)?;
     let opened = registry.open(engine, env, &directory.engine(engine), &config.storage)?;
+    recovering.check()?;
     let took = env.clock.monotonic().saturating_sub(started);
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "durable": opened.durable_seq().0 as i64 };
     say(id::ENGINE_OPEN, "The storage engine is open", attributes);
@@ -674,12 +682,12 @@ fn open_storage(
         logger.log(id::LOG_DAMAGED, "initandlisten", message, attributes);
     }
     let (progress, clock, started) = (logger.clone(), env.clock.clone(), env.clock.monotonic());
-    let recovering = recovering.clone();
+    let (recovering, unclean) = (recovering.clone(), directory.unclean);
     options.on_progress = Some(Arc::new(move |step| {
-        // Only what ended uncleanly has something to replay: a stop leaves the directory as it was.
+        // A set's member that ended in an orderly way may replay, too: its lock file must not be left as by a crash.
         match step {
-            RecoveryProgress::Started { durable, last } => recovering.set(last > durable),
-            RecoveryProgress::Finished { .. } => recovering.set(false),
+            RecoveryProgress::Started { durable, last } => recovering.set(unclean && last > durable, &progress),
+            RecoveryProgress::Finished { .. } => recovering.set(false, &progress),
             _ => {}
         }
         log_recovery(&progress, step, clock.monotonic().saturating_sub(started));
@@ -740,21 +748,6 @@ pub(crate) fn engine_missing(engine: &str, path: PathBuf) -> DataDirectoryError 
     }
 }
 
-/// What is wrong with the log, and what can be done.
-fn with_advice(error: LogError, (engine, path): (&str, PathBuf)) -> anyhow::Error {
-    match error {
-        // What is missing before the log went with a checkpoint, and the engine has none.
-        LogError::Gap { durable: Seq::ZERO, .. } => anyhow!("{error}: {}", engine_missing(engine, path)),
-        LogError::Behind { .. } | LogError::Older { .. } => anyhow!(
-            "{error}. Put the missing files back; or start once with --repair, which goes on with what the data files hold"
-        ),
-        error if error.can_be_cut() => anyhow!(
-            "{error}. Restore a backup, or have a member of a replica set copy the data anew; or start once with --repair, which keeps what the log has before that"
-        ),
-        other => other.into(),
-    }
-}
-
 /// Options of log and storage as configured.
 pub(crate) fn storage_parts(
     config: &Config,
@@ -798,21 +791,4 @@ pub(crate) fn parts_of(
         false => EngineAhead::BeginBehind,
     };
     Ok((log, options))
-}
-
-/// Logs the first failure of log or engine and has the main thread end the process.
-fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc<dyn Fn(&str) + Send + Sync> {
-    let once = std::sync::Once::new();
-    Arc::new(move |reason| {
-        once.call_once(|| {
-            let attributes = doc! { "reason": reason };
-            logger.log(
-                id::WRITING_STOPPED,
-                "storage",
-                "Writing has stopped for good, terminating",
-                attributes,
-            );
-            let _ = events.send(Event::Failed);
-        });
-    })
 }

@@ -2,14 +2,34 @@
 
 use crate::config::Config;
 use crate::descriptors::Descriptors;
+use crate::run::engine_missing;
+use anyhow::anyhow;
 use bson::doc;
 use commands::logger::{LogId, Logger, id};
 use crypt::Keys;
+use engine::Seq;
+use oplog::LogError;
+use std::path::PathBuf;
 use std::time::Duration;
 use storage::RecoveryProgress;
 
 /// Fewer descriptors than this deserve a warning.
 const DESCRIPTORS_ADVISED: u64 = 64_000;
+
+/// What is wrong with the log, and what can be done.
+pub(crate) fn with_advice(error: LogError, (engine, path): (&str, PathBuf)) -> anyhow::Error {
+    match error {
+        // What is missing before the log went with a checkpoint, and the engine has none.
+        LogError::Gap { durable: Seq::ZERO, .. } => anyhow!("{error}: {}", engine_missing(engine, path)),
+        LogError::Behind { .. } | LogError::Older { .. } => anyhow!(
+            "{error}. Put the missing files back; or start once with --repair, which goes on with what the data files hold"
+        ),
+        error if error.can_be_cut() => anyhow!(
+            "{error}. Restore a backup, or have a member of a replica set copy the data anew; or start once with --repair, which keeps what the log has before that"
+        ),
+        other => other.into(),
+    }
+}
 
 pub(crate) fn log_recovery(logger: &Logger, step: RecoveryProgress, elapsed: Duration) {
     let millis = elapsed.as_millis() as i64;
