@@ -49,11 +49,12 @@ build: ## Build the server, release profile; ENGINES=all with RocksDB
 programs: build ## Build the server and the tools (tenond, tenon), release profile
 	cargo build --release -p tenon $(FEATURES)
 
-# Root's cache has no programs: with sudo those are meant that its user has built. Nothing is built as root.
-install: PROGRAMS := $(if $(SUDO_USER),$(shell getent passwd "$(SUDO_USER)" | cut -d: -f6)/.cache/tenon/target/release,$(PROGRAMS))
+# Root's cache usually has no programs: with sudo those are meant then that its user has built. Nothing is built as root.
+install: PROGRAMS := $(if $(and $(SUDO_USER),$(shell test -x "$(PROGRAMS)/tenond" || echo none)),$(shell getent passwd "$(SUDO_USER)" | cut -d: -f6)/.cache/tenon/target/release,$(PROGRAMS))
 install: ## Programs, manual, unit, /etc/tenond.conf below DESTDIR/PREFIX (/usr/local), after `make programs`
 	@test -x "$(PROGRAMS)/tenond" -a -x "$(PROGRAMS)/tenon" || { \
 	    echo "There are no programs in $(PROGRAMS): make programs && sudo make install PROGRAMS=DIRECTORY" >&2; exit 1; }
+	@echo "==> installing the programs of $(PROGRAMS)"
 	DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" scripts/install.sh "$(PROGRAMS)"
 
 deb: programs ## A Debian package in BUILD (./build)

@@ -348,8 +348,9 @@ fn whole(
 /// A backup within the data directory would be copied with the next one, and lost with the directory.
 fn check_outside(made: &Path, directory: &Path) -> Result<()> {
     let canonical = |path: &Path| fs::canonicalize(path).with_context(|| format!("looking at {}", path.display()));
+    let of_server = canonical(directory).context("is this the server's machine, and may this user read there?")?;
     ensure!(
-        !canonical(made)?.starts_with(canonical(directory)?),
+        !canonical(made)?.starts_with(of_server),
         "--out is within the server's data directory, {}",
         directory.display()
     );

@@ -349,23 +349,26 @@ fn check_free(out: &Path) -> Result<()> {
     }
 }
 
-/// An empty directory gives way to the new one at the end, hours later: whether it can is tried at the beginning. A
-/// mount point cannot.
+/// An empty directory gives way to the new one at the end, hours later: whether it can is tried at the beginning, and
+/// it stays. A mount point can neither be replaced nor get another name.
 fn check_replaceable(work: &Path, out: &Path) -> Result<()> {
-    let found = match fs::metadata(out) {
+    let found = match fs::symlink_metadata(out) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         found => found.with_context(|| format!("looking at {}", out.display()))?,
     };
-    let empty = work.join("empty");
-    let replaced = fs::create_dir(&empty)
-        .and_then(|()| fs::set_permissions(&empty, found.permissions()))
-        .and_then(|()| fs::rename(&empty, out));
-    replaced.with_context(|| {
+    let mut aside = work.as_os_str().to_owned();
+    aside.push(".out");
+    let moved = match found.is_dir() {
+        true => fs::rename(out, &aside),
+        false => Err(std::io::ErrorKind::NotADirectory.into()),
+    };
+    moved.with_context(|| {
         format!(
             "{} cannot be replaced by a new directory, as a mount point and a link cannot: name one below it",
             out.display()
         )
-    })
+    })?;
+    fs::rename(&aside, out).with_context(|| format!("giving {} its name back", out.display()))
 }
 
 /// Servers take all of a log that nobody else has a say in. Without this program's help the end of another one would be
@@ -471,6 +474,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use bson::rawdoc;
+    use std::os::unix::fs::MetadataExt as _;
 
     /// It was found out at the last step, when everything had been copied.
     #[test]
@@ -480,13 +484,24 @@ mod tests {
         fs::create_dir(&work).unwrap();
         assert!(check_replaceable(&work, &out).is_ok() && !out.exists());
         fs::create_dir(&out).unwrap();
-        assert!(check_replaceable(&work, &out).is_ok() && out.is_dir());
+        let before = fs::metadata(&out).unwrap().ino();
+        assert!(check_replaceable(&work, &out).is_ok());
+        let after = fs::metadata(&out).unwrap().ino();
+        assert_eq!(after, before, "what fails later leaves it as it was");
         let link = root.path().join("link");
         std::os::unix::fs::symlink(&out, &link).unwrap();
         let refused = check_replaceable(&work, &link).unwrap_err().to_string();
         assert!(refused.contains("name one below it"), "{refused}");
         // The system's own mount points are some to everybody.
-        assert!(check_replaceable(&work, Path::new("/proc")).is_err());
+        let refused = check_replaceable(&work, Path::new("/proc")).unwrap_err();
+        let reason = refused.downcast_ref::<std::io::Error>().unwrap().kind();
+        let expected = [
+            std::io::ErrorKind::ResourceBusy,
+            std::io::ErrorKind::CrossesDevices,
+            // To all but root.
+            std::io::ErrorKind::PermissionDenied,
+        ];
+        assert!(expected.contains(&reason), "{reason}");
     }
 
     #[test]
