@@ -184,6 +184,13 @@ def test_options_that_do_not_go_together_are_refused_by_name(tmp_path, options, 
     assert not list(server.data.iterdir())
 
 
+def test_a_key_command_that_fails_has_an_exit_code_of_its_own(tmp_path):
+    # A service manager tries again: what fetches the key may not be reached yet.
+    server = Server(tmp_path, CIPHERED[0], options=["--enableEncryption", "--encryptionKeyCommand", "false"])
+    done = subprocess.run(server.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+    assert done.returncode == 75
+
+
 def test_a_key_command_that_does_not_end_is_ended(tmp_path):
     # It held the start up for as long as it ran.
     command = tmp_path / "fetch-key"

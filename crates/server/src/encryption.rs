@@ -24,6 +24,11 @@ const COMMAND_END_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
 const COMMAND_END_SLICE: Duration = Duration::from_millis(10);
 
+/// The key command did not bring a key. What it asks may not answer yet.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct KeyCommandFailed(String);
+
 /// Where a master key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
@@ -118,12 +123,15 @@ fn wait_for_end(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
 ///
 /// # Errors
 /// A sentence.
-pub(crate) fn master_key(config: &Config, registry: &Registry, engine: &str) -> Result<Option<MasterKey>, String> {
+pub(crate) fn master_key(config: &Config, registry: &Registry, engine: &str) -> anyhow::Result<Option<MasterKey>> {
     let Some(source) = &config.encryption else {
         return Ok(None);
     };
-    registry.check_encryption(engine)?;
-    source.load().map(Some)
+    registry.check_encryption(engine).map_err(anyhow::Error::msg)?;
+    source.load().map(Some).map_err(|reason| match source {
+        KeySource::File(_) => anyhow::Error::msg(reason),
+        KeySource::Command(_) => KeyCommandFailed(reason).into(),
+    })
 }
 
 /// What `serverStatus` tells.

@@ -66,7 +66,7 @@ fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
         engine: name.to_owned(),
         directory_per_db: config.storage.directory_per_db,
     };
-    let master = encryption::master_key(config, registry, name).map_err(|reason| anyhow!(reason))?;
+    let master = encryption::master_key(config, registry, name)?;
     let directory = DataDirectory::open_to_repair(&*env.fs, &config.storage.db_path, &wanted, master.as_ref())?;
     let env = directory.env(env);
     let mark = directory.repair_mark_or_worst(&*env.fs)?;

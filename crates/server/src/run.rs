@@ -43,6 +43,8 @@ mod exit {
     pub const ABRUPT: u8 = 14;
     /// A listening socket could not be set up.
     pub const NET: u8 = 48;
+    /// The key command did not bring a key.
+    pub const KEY: u8 = 75;
     /// Anything else that keeps the server from starting.
     pub const START: u8 = 100;
 }
@@ -60,10 +62,12 @@ struct StartError {
 
 impl<E: Into<anyhow::Error>> From<E> for StartError {
     fn from(error: E) -> Self {
-        Self {
-            code: exit::START,
-            error: error.into(),
-        }
+        let error: anyhow::Error = error.into();
+        let code = match error.is::<encryption::KeyCommandFailed>() {
+            true => exit::KEY,
+            false => exit::START,
+        };
+        Self { code, error }
     }
 }
 
@@ -233,7 +237,7 @@ impl Running {
         check_own_name(cluster_auth.as_ref(), tls.as_deref()).map_err(|reason| anyhow!(reason))?;
         let descriptors = Descriptors::raise();
         let name = engine_name(config, &env, registry)?;
-        let master = encryption::master_key(config, registry, name).map_err(|reason| anyhow!(reason))?;
+        let master = encryption::master_key(config, registry, name)?;
         log_start(config, name, logger);
         let wanted = Metadata {
             engine: name.to_owned(),
