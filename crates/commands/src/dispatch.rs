@@ -416,11 +416,12 @@ impl Call<'_> {
         (operation, started, is_new_use)
     }
 
-    /// Whether the request is of no use once the client is gone: it reads, and somebody waits for what it reads.
+    /// Whether the request is of no use once the client is gone: it only reads. Without a reply that is of even less
+    /// use, and must not wait for longer than its connection lasts.
     fn ends_with_client(&self) -> bool {
         // Of those only `aggregate` takes a write concern.
         let writes = || self.command.has_write_concern && write_stages::writes(self.request.body);
-        self.command.ends_with_client && self.request.has_reply && !writes()
+        self.command.ends_with_client && !writes()
     }
 
     /// Takes the ticket that the command needs (see [`crate::tickets`]), or a place in the queue.

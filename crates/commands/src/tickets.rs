@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_killed_or_late_leaves_the_queue_and_afull_one_is_told() {
+    fn who_is_killed_or_late_leaves_the_queue_and_a_full_one_is_told() {
         let pool = Pool::new("write");
         pool.set_bounds(1, 2);
         let held = pool.take(&operation(), Queue::Bounded).expect("there is one");

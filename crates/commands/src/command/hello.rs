@@ -48,6 +48,9 @@ const METADATA_BYTES_MAX: usize = 512;
 /// request of somebody who need not have logged in would keep a thread at work for ever.
 const REPEATED_PATIENCE_MIN: Duration = Duration::from_millis(100);
 
+/// No request waits for longer: whoever sends it need not have logged in. A chain of replies goes on behind it.
+const PATIENCE_MAX: Duration = Duration::from_secs(10 * 60);
+
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Result<()> {
     let arguments = call.arguments();
     let mut hello_ok = false;
@@ -104,7 +107,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
             true => REPEATED_PATIENCE_MIN,
             false => Duration::ZERO,
         };
-        let until = call.patient_until(patience.max(patience_min));
+        let until = call.patient_until(patience.clamp(patience_min, PATIENCE_MAX));
         let known = told.unwrap_or(known);
         let waits = call.idle(|| match set {
             Some(set) => set.wait_for_change(&call.operation, known, until, || call.waker()),

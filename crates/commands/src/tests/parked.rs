@@ -392,6 +392,20 @@ fn a_hello_waits_at_a_server_alone_too() {
     let own = now.as_document().unwrap().get_object_id("processId").unwrap();
     let ahead: Bson = doc! { "processId": own, "counter": 1_i64 }.into();
     assert_eq!(code(&bench.admin(hello(&ahead, 10_000))), 31382);
+    // Nothing waits for longer than its connection lasts, nor for ever.
+    for has_reply in [true, false] {
+        let monitor = Asked::new(&bench, "admin", hello(&now, 1 << 62));
+        let mut monitor = if has_reply { monitor } else { monitor.without_reply() };
+        assert!(monitor.answer().is_none());
+        bench.server.abandon(&monitor.client());
+        bench.server.end_late();
+        assert_eq!((monitor.called(), code(&monitor.answer().unwrap())), (1, 11601));
+    }
+    let mut monitor = Asked::new(&bench, "admin", hello(&now, 1 << 62));
+    assert!(monitor.answer().is_none());
+    bench.clock.advance(Duration::from_secs(600));
+    bench.server.end_late();
+    assert_eq!(succeeded(monitor.answer().unwrap()).get("topologyVersion"), Some(&now));
     // It is told of the end.
     let mut monitor = Asked::new(&bench, "admin", hello(&now, 10_000));
     assert!(monitor.answer().is_none());
