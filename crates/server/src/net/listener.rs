@@ -6,7 +6,7 @@ use commands::Peer;
 use commands::logger::{Logger, id};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::fd::OwnedFd;
-use rustix::fs::Mode;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, sockopt};
 use std::io;
@@ -24,6 +24,10 @@ const BACKLOG: i32 = 4096;
 const KEEPALIVE_IDLE_MAX: Duration = Duration::from_secs(300);
 /// How often it is asked when there is none.
 const KEEPALIVE_EVERY_MAX: Duration = Duration::from_secs(1);
+
+/// How often the lock on a socket's directory is tried, and after how long again.
+const LOCK_TRIES: u32 = 200;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where to listen.
 #[derive(Clone, Debug)]
@@ -239,6 +243,8 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
             io::Error::new(io::ErrorKind::AlreadyExists, reason),
         ));
     }
+    // Held until it listens: another server would take it for one that is gone, or have looked before.
+    let _lock = lock_directory(path);
     check_unserved(path).map_err(|error| at(&path.display(), error))?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -278,6 +284,20 @@ fn check_unserved(path: &Path) -> rustix::io::Result<()> {
         Ok(()) | Err(Errno::AGAIN) => Err(Errno::ADDRINUSE),
         Err(error) => Err(error),
     }
+}
+
+/// Keeps other servers from a socket's directory. Where the lock is not to be had, to look who listens must do.
+fn lock_directory(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?;
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(directory),
+            Err(Errno::AGAIN | Errno::INTR) => std::thread::sleep(LOCK_PAUSE),
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 /// Device and number of a file.
@@ -392,5 +412,26 @@ fn peer_of(listener: &Listener, stream: &OwnedFd, address: Option<&SocketAddrAny
             let remote = address.and_then(|address| SocketAddr::try_from(address.clone()).ok());
             Peer::Tcp(remote.map_or_else(String::new, |remote| remote.to_string()), server)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Each took the name from the one before, whose clients came to the other one then.
+    #[test]
+    fn one_of_many_takes_the_socket_of_a_server_that_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let bound: Vec<io::Result<Listener>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| bind_unix(&path, 0o700))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
+        drop(bound);
+        assert!(!path.exists());
     }
 }
