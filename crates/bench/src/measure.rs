@@ -159,14 +159,15 @@ fn blank(context: &Context, subject: &Subject, phase: &Phase, clients: usize) ->
     run.parameters.clone_from(&phase.parameters);
     run.parameters
         .insert("scale".to_owned(), context.options.scale.to_string());
-    let limits = subject.limits();
+    let (limits, is_limited) = subject.limits_now();
+    let limit = |bytes: u64| match is_limited {
+        true => bytes.to_string(),
+        false => "NOT limited".to_owned(),
+    };
     let duration = context.options.duration.filter(|_| phase.duration.is_some());
     let chosen = [
-        ("memoryBytes", limits.memory_bytes.map(|bytes| bytes.to_string())),
-        (
-            "diskBytesPerSecond",
-            limits.read_bytes_per_second.map(|bytes| bytes.to_string()),
-        ),
+        ("memoryBytes", limits.memory_bytes.map(limit)),
+        ("diskBytesPerSecond", limits.read_bytes_per_second.map(limit)),
         ("duration", duration.map(|time| time.as_secs_f64().to_string())),
     ];
     let chosen = chosen

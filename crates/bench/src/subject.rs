@@ -283,6 +283,14 @@ impl Subject {
         self.limits
     }
 
+    /// The limits that our own server was started with last, and whether they are in force.
+    pub fn limits_now(&self) -> (Wanted, bool) {
+        match &self.own {
+            Some((command, process)) => (command.limits, process.as_ref().is_none_or(ServerProcess::is_limited)),
+            None => (self.limits, false),
+        }
+    }
+
     /// True when we have started it.
     pub fn is_own(&self) -> bool {
         self.own.is_some() || self.set.is_some()

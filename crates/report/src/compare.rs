@@ -59,10 +59,26 @@ pub fn compare(before: &Session, after: &Session, tolerance: f64) -> Comparison 
     };
     let of_before = Experiment::all(before);
     let of_after = Experiment::all(after);
+    let mut paired = Vec::new();
     for old in &of_before {
-        let new = of_after.iter().find(|new| new.work == old.work);
-        match new {
-            Some(new) => comparison.add(old, new),
+        let same = of_after.iter().position(|new| new.work == old.work);
+        let like = |new: &Experiment| {
+            new.work.added_to(&old.work).is_some() && !of_before.iter().any(|other| other.work == new.work)
+        };
+        match same.or_else(|| of_after.iter().position(like)) {
+            Some(index) => {
+                let new = &of_after[index];
+                paired.push(index);
+                if let Some(added) = new.work.added_to(&old.work).filter(|added| !added.is_empty()) {
+                    comparison.note(format!(
+                        "{} ({}): the older one does not tell its {}, which may have been another.",
+                        new.work.name(),
+                        new.work.detail(),
+                        added.join(", ")
+                    ));
+                }
+                comparison.add(old, new);
+            }
             None => {
                 let said = format!("{} ({}) is only in the older one.", old.work.name(), old.work.detail());
                 if old.pools.iter().any(is_measured) {
@@ -72,8 +88,8 @@ pub fn compare(before: &Session, after: &Session, tolerance: f64) -> Comparison 
             }
         }
     }
-    for new in &of_after {
-        if !of_before.iter().any(|old| old.work == new.work) {
+    for (index, new) in of_after.iter().enumerate() {
+        if !paired.contains(&index) {
             comparison.note(format!(
                 "{} ({}) is only in the newer one.",
                 new.work.name(),

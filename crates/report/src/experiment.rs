@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// Other programs that take more of the processors than this decide what is measured, too.
 const OTHERS_CPU_SHARE_MAX: f64 = 0.10;
 
+/// Parameters that files of earlier builds lack, whatever was chosen.
+const ADDED: [&str; 3] = ["diskBytesPerSecond", "duration", "memoryBytes"];
+
 /// What makes two runs the same work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work<'a> {
@@ -82,6 +85,20 @@ impl<'a> Work<'a> {
             clients: run.clients,
             pacing: run.pacing,
         }
+    }
+
+    /// The parameters that an older work, else the same, does not tell; `None` when the two differ in anything else.
+    pub fn added_to(&self, older: &Work<'_>) -> Option<Vec<String>> {
+        let is_added = |name: &str| ADDED.contains(&name) && !older.parameters.contains_key(name);
+        let mut told = self.parameters.clone();
+        told.retain(|name, _| !is_added(name));
+        let is_same = self.workload == older.workload
+            && self.phase == older.phase
+            && self.clients == older.clients
+            && self.pacing == older.pacing
+            && told == *older.parameters;
+        let added = || self.parameters.keys().filter(|name| is_added(name)).cloned().collect();
+        is_same.then(added)
     }
 
     /// Workload and phase.

@@ -34,6 +34,23 @@ fn a_session_is_the_same_as_itself() {
 }
 
 #[test]
+fn files_that_do_not_tell_a_limit_yet_are_compared_with_those_that_do() {
+    let before = fixture::repeated(3, 1.0);
+    let mut after = before.clone();
+    for run in &mut after.runs {
+        run.parameters.insert("duration".to_owned(), "10".to_owned());
+    }
+    let comparison = compare(&before, &after, TOLERANCE);
+    assert!(!comparison.lines.is_empty() && comparison.failures.is_empty());
+    let is_told = |note: &String| note.contains("does not tell its duration");
+    assert!(comparison.notes.iter().any(is_told), "{:?}", comparison.notes);
+    assert!(
+        !compare(&after, &before, TOLERANCE).failures.is_empty(),
+        "the newer one lacks it"
+    );
+}
+
+#[test]
 fn a_slower_release_is_found() {
     let (before, after) = (fixture::repeated(1, 1.0), fixture::repeated(2, 0.7));
     let comparison = compare(&before, &after, TOLERANCE);
