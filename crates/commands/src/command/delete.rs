@@ -107,7 +107,7 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return Ok(());
     }
     reply.count("n", deleted as i64);
-    errors.write(reply);
+    errors.write(call, reply);
     write_retried(call, reply);
     Ok(())
 }

@@ -104,7 +104,7 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return Ok(());
     }
     reply.count("n", inserted as i64);
-    errors.write(reply);
+    errors.write(call, reply);
     write_retried(call, reply);
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::multi;
 use super::read_only::refuse_read_only;
 use super::timeseries;
 use super::upsert_race::collides_with_filter;
-use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
+use super::write_result::{StatementIds, UpsertedRoom, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, check_batch, missing_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -26,7 +26,7 @@ use query::matcher::{MatchDetails, Matcher};
 use query::plan::{FindRequest, Hint};
 use query::timeseries::{BUCKET_DEPTH_MAX, measurements_in, with_ordered_meta};
 use query::update::{Update, UpdateContext};
-use query::{EvaluationContext, PlanExecutor, QueryError};
+use query::{EvaluationContext, PlanExecutor, QueryError, raw};
 use storage::{
     Collection, CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError,
     UpdateForm,
@@ -93,6 +93,8 @@ pub struct Statement<'a> {
     pub kept: Kept,
     /// The documents are buckets, of which the measurements count.
     pub counts_measurements: bool,
+    /// The longest `_id` that an upsert may insert, as the reply has to name it.
+    pub id_bytes_max: usize,
 }
 
 impl<'a> Statement<'a> {
@@ -116,6 +118,7 @@ impl<'a> Statement<'a> {
             id: 0,
             kept: Kept::Nothing,
             counts_measurements: false,
+            id_bytes_max: usize::MAX,
         }
     }
 
@@ -226,21 +229,8 @@ pub fn asks_for_upsert(statement: &RawDocument) -> bool {
     })
 }
 
-/// Bytes of what a reply tells of its statements, behind which no more are carried out: the reply to what was written
-/// must be one that can be sent. Messages of errors have their place beside it.
-const TOLD_BYTES_MAX: usize = 13 * 1024 * 1024;
-
 /// Bytes of an array's element beside its value: the type and a number of up to five digits.
 const ELEMENT_BYTES_MAX: usize = 7;
-
-fn too_much_to_tell() -> CommandError {
-    CommandError::new(
-        ErrorCode::ExceededMemoryLimit,
-        format!(
-            "the identifiers of what was inserted exceed {TOLD_BYTES_MAX} bytes: send this statement, and those behind it, anew"
-        ),
-    )
-}
 
 fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
@@ -264,13 +254,9 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut errors = WriteErrors::new();
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
-    let mut upserted_bytes = 0;
-    for (index, statement) in statements.iter().enumerate() {
-        if upserted_bytes + errors.bytes_min() > TOLD_BYTES_MAX && !call.write_concern.unacknowledged {
-            errors.push(index, too_much_to_tell());
-            call.report.has_write_errors = true;
-            break;
-        }
+    let mut room = UpsertedRoom::of(call, statements.len());
+    for (index, statement) in statements.iter_mut().enumerate() {
+        statement.id_bytes_max = room.id_bytes_max();
         call.server.metrics.operations.update.add(1);
         match run(call, &namespace, statement, Images::None) {
             Ok(done) => {
@@ -278,7 +264,7 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                 modified += done.modified;
                 if let Some(id) = done.upserted {
                     let entry = rawdoc! { "index": index as i32, "_id": RawBson::try_from(id)? };
-                    upserted_bytes += entry.as_bytes().len() + ELEMENT_BYTES_MAX;
+                    room.take(entry.as_bytes().len() + ELEMENT_BYTES_MAX);
                     upserted.push(entry);
                 }
             }
@@ -308,7 +294,7 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.close();
     }
     reply.count("nModified", modified as i64);
-    errors.write(reply);
+    errors.write(call, reply);
     write_retried(call, reply);
     Ok(())
 }
@@ -759,6 +745,10 @@ fn upsert(
     let made = RawDocumentBuf::from_bytes(made)?;
     let document = super::insert::prepare(call, &made, true)?.into_owned();
     let document = RawDocumentBuf::from_bytes(document)?;
+    let id = raw::find(&document, b"_id")?;
+    if id.is_some_and(|id| id.value_bytes().len() > prepared.statement.id_bytes_max) {
+        return Err(UpsertedRoom::refused());
+    }
     let guard = open_or_create(call, namespace)?;
     crate::validation::check(call, &guard, &document, None)?;
     let operation = call.operation.clone();

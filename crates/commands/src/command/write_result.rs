@@ -15,6 +15,10 @@ const MESSAGES_BYTES_MAX: usize = 1024 * 1024;
 const MESSAGES_MIN: usize = 2;
 /// Bytes of an error in an array, with an empty message and nothing beside.
 const ERROR_BYTES_MIN: usize = 48;
+/// Bytes of an element of `upserted` beside the identifier: type, number, length, `index`, name and two ends.
+const UPSERTED_BYTES_MIN: usize = 28;
+/// Bytes of an element of `retriedStmtIds`.
+const RETRIED_BYTES: usize = 11;
 /// Bytes of what errors have beside code and message, such as `keyValue`. With the messages and 100,000 errors (6 MiB)
 /// they fit into a reply of 16 MiB.
 pub const EXTRAS_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -86,6 +90,39 @@ pub fn write_retried(call: &Invocation<'_>, reply: &mut Reply<'_>) {
     }
 }
 
+/// Room in a reply for the identifiers of what upserts insert: the reply to what was written must be one that can be
+/// sent. For each statement there is room beside for the error that it may end with.
+pub struct UpsertedRoom(usize);
+
+impl UpsertedRoom {
+    /// In the reply to so many statements. That of one alone has room for every identifier.
+    pub fn of(call: &Invocation<'_>, statements: usize) -> Self {
+        if statements == 1 || call.write_concern.unacknowledged {
+            return Self(usize::MAX);
+        }
+        let each = ERROR_BYTES_MIN + call.retry.as_ref().map_or(0, |_| RETRIED_BYTES);
+        Self(DOCUMENT_BYTES_MAX.saturating_sub(2 * MESSAGES_BYTES_MAX + statements * each))
+    }
+
+    /// The longest identifier that the next statement may insert.
+    pub fn id_bytes_max(&self) -> usize {
+        self.0.saturating_add(ERROR_BYTES_MIN - UPSERTED_BYTES_MIN)
+    }
+
+    /// A statement has inserted a document: so many bytes are its element in `upserted`.
+    pub fn take(&mut self, element_bytes: usize) {
+        self.0 = self.0.saturating_sub(element_bytes.saturating_sub(ERROR_BYTES_MIN));
+    }
+
+    /// There is no room for an identifier.
+    pub fn refused() -> CommandError {
+        CommandError::new(
+            ErrorCode::ExceededMemoryLimit,
+            "the reply has no room for the identifier that this statement would insert: send the statement in a command of its own",
+        )
+    }
+}
+
 /// Writes to many documents cannot be sent again.
 pub fn refuse_multi(call: &Invocation<'_>, what: &str) -> Result<()> {
     match call.retry {
@@ -115,23 +152,19 @@ impl WriteErrors {
         self.errors.insert(place, (index, error));
     }
 
-    /// Bytes that they take in the reply, without their messages and what some have beside.
-    pub fn bytes_min(&self) -> usize {
-        self.errors.len() * ERROR_BYTES_MIN
-    }
-
     /// The errors with the places of their statements, in order.
     pub fn each(self) -> impl Iterator<Item = (usize, CommandError)> {
         self.errors.into_iter()
     }
 
     /// Appends `writeErrors`, if there are any. What was written must be told, however many statements failed: beyond
-    /// the limits messages are empty, and further fields left out.
-    pub fn write(self, reply: &mut Reply<'_>) {
+    /// the limits messages are empty, and further fields left out. [`write_retried`] has its room behind it.
+    pub fn write(self, call: &Invocation<'_>, reply: &mut Reply<'_>) {
         if self.errors.is_empty() {
             return;
         }
-        let taken = reply.len() + self.bytes_min() + MESSAGES_BYTES_MAX;
+        let retried = call.retry.as_ref().map_or(0, |retry| retry.retried.len());
+        let taken = reply.len() + self.errors.len() * ERROR_BYTES_MIN + retried * RETRIED_BYTES + MESSAGES_BYTES_MAX;
         let extras_max = EXTRAS_BYTES_MAX.min(DOCUMENT_BYTES_MAX.saturating_sub(taken));
         let (mut message_bytes, mut extra_bytes) = (0, 0);
         let entries = self

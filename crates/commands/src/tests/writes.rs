@@ -595,6 +595,35 @@ fn what_was_upserted_is_told_however_long_its_identifiers_are() {
     assert_eq!(bench.ok(doc! { "count": "c" }).get_i32("n").unwrap(), told);
 }
 
+/// The last identifier was not counted before it was written, and of an unordered batch all behind it was passed over.
+#[test]
+fn each_statement_of_an_unordered_update_has_a_result_however_long_identifiers_are() {
+    const MB: usize = 1_000_000;
+    let upsert = |(number, bytes): (usize, &usize)| {
+        let id = format!("{number:02}{}", "z".repeat(*bytes));
+        doc! { "q": { "_id": id }, "u": { "$set": { "a": 1 } }, "upsert": true }
+    };
+    let mut growing = [MB; 14];
+    growing[12] = 8 * MB;
+    for (lengths, refused) in [(&[9 * MB, 9 * MB, MB][..], 1), (&growing[..], 12)] {
+        let bench = Bench::new();
+        let upserts: Vec<Document> = lengths.iter().enumerate().map(upsert).collect();
+        let reply = bench.ok(doc! { "update": "c", "updates": upserts.clone(), "ordered": false });
+        let upserted = reply.get_array("upserted").unwrap();
+        let told = upserted
+            .iter()
+            .map(|entry| entry.as_document().unwrap().get_i32("index").unwrap());
+        let others = (0..lengths.len() as i32).filter(|index| *index != refused);
+        assert!(told.eq(others));
+        assert_eq!(write_errors(&reply), [(refused, 146)]);
+        let count = bench.ok(doc! { "count": "c" }).get_i32("n").unwrap();
+        assert_eq!(count, lengths.len() as i32 - 1);
+        let alone = [upserts[refused as usize].clone()];
+        let reply = bench.ok(doc! { "update": "c", "updates": alone.to_vec() });
+        assert_eq!(reply.get_array("upserted").unwrap().len(), 1);
+    }
+}
+
 /// A message of millions of empty documents was taken apart before it was refused.
 #[test]
 fn of_too_many_documents_none_is_kept() {
