@@ -85,6 +85,24 @@ def test_an_output_that_nobody_reads_stops_nothing(tmp_path):
     assert numbers == list(range(len(numbers))) and len(numbers) > 50
 
 
+@pytest.mark.parametrize("destination", [["console"], ["file", "--auditFormat", "JSON", "--auditPath", "/dev/stdout"]], ids=["console", "path"])
+def test_an_audit_log_that_nobody_reads_stops_nothing(tmp_path, destination):
+    """Whoever did what is audited waited for the pipe's reader, and so did the end, before its last checkpoint."""
+    server = Server(tmp_path, options=["--auditDestination", *destination])
+    port_file = tmp_path / "port"
+    process = subprocess.Popen([*server.command(), "--portFile", str(port_file)], stdout=subprocess.PIPE)
+    wait_for(server, "Waiting for connections", process)
+    with MongoClient("127.0.0.1", int(port_file.read_text())) as client:
+        # More than waits, and what the pipe takes.
+        for _ in range(4000):
+            client.admin.command("logApplicationMessage", "x" * 1500)
+        assert client.admin.command("serverStatus")["tenon"]["audit"]["lost"] > 0
+    process.terminate()
+    assert process.wait(60) == 0
+    process.stdout.close()
+    assert "The storage is closed" in server.log.read_text()
+
+
 def test_the_end_is_logged_for_a_reader_that_reads(tmp_path):
     server = Server(tmp_path)
     line = [word for word in server.command() if word not in ("--logpath", str(server.log), "--logappend")]

@@ -58,7 +58,8 @@ pub struct AuditOptions {
 }
 
 enum Sink {
-    Console(LineQueue),
+    /// Standard output, or a file that is a pipe or a device.
+    Queue(LineQueue),
     File(LogFile, AuditFormat),
 }
 
@@ -90,13 +91,19 @@ impl Audit {
         let sink = match &options.destination {
             AuditDestination::Console => {
                 let queue = LineQueue::of_standard_output(None);
-                Sink::Console(queue.map_err(|error| format!("the audit log cannot be written: {error}"))?)
+                Sink::Queue(queue.map_err(|error| format!("the audit log cannot be written: {error}"))?)
             }
             AuditDestination::File { path, rotate, format } => {
                 let opened = LogFile::open(path, true, *rotate, env.clock.now_ms());
                 let (file, _) =
                     opened.map_err(|error| format!("the audit log {} cannot be opened: {error}", path.display()))?;
-                Sink::File(file, *format)
+                match format {
+                    AuditFormat::Json if !file.is_regular() => {
+                        let queue = LineQueue::new(move |line| file.put(line), None);
+                        Sink::Queue(queue.map_err(|error| format!("the audit log cannot be written: {error}"))?)
+                    }
+                    _ => Sink::File(file, *format),
+                }
             }
         };
         Ok(Self {
@@ -122,7 +129,7 @@ impl Audit {
     /// Events written, and events that could not be.
     pub(crate) fn counts(&self) -> (i64, i64) {
         let failed = match &self.sink {
-            Sink::Console(queue) => queue.failed() as i64,
+            Sink::Queue(queue) => queue.failed() as i64,
             Sink::File(..) => 0,
         };
         (self.written.get() - failed, self.lost.get() + failed)
@@ -130,7 +137,7 @@ impl Audit {
 
     /// Waits until events for standard output are written, for a second at most: called before the process ends.
     pub(crate) fn flush(&self) {
-        if let Sink::Console(queue) = &self.sink {
+        if let Sink::Queue(queue) = &self.sink {
             queue.wait_until_empty(READER_PATIENCE);
         }
     }
@@ -155,7 +162,7 @@ impl Audit {
         match &self.sink {
             Sink::File(file, AuditFormat::Bson) => file.put_whole(document.as_bytes()),
             Sink::File(file, AuditFormat::Json) => file.put_whole(line(&document)?.as_bytes()),
-            Sink::Console(queue) => queue.put(line(&document)?, Urgency::Usual),
+            Sink::Queue(queue) => queue.put(line(&document)?, Urgency::Usual),
         }?;
         Ok(true)
     }
@@ -172,7 +179,7 @@ impl Audit {
     /// Begins a new file; the name of the former one, where it was renamed. Nothing happens without a file.
     pub fn rotate(&self) -> io::Result<Option<PathBuf>> {
         match &self.sink {
-            Sink::Console(_) => Ok(None),
+            Sink::Queue(_) => Ok(None),
             Sink::File(file, _) => file.rotate(self.clock.now_ms()),
         }
     }

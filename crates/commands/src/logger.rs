@@ -366,7 +366,7 @@ impl Logger {
 
 /// What the thread of a queue writes before the first line behind some that it could not write.
 fn notice(clock: Arc<dyn Clock>, zone: jiff::tz::TimeZone, is_for_people: bool) -> Notice {
-    Box::new(move |lines| {
+    Box::new(move |lines: u64| {
         let line = json::Line {
             now: &time_text(clock.now_ms(), &zone),
             id: id::LINES_LOST,

@@ -41,7 +41,7 @@ impl LogFile {
     }
 
     /// Whether writing to it waits for the disk at most, and for nobody who reads.
-    pub(super) fn is_regular(&self) -> bool {
+    pub(crate) fn is_regular(&self) -> bool {
         self.file.read().metadata().is_ok_and(|metadata| metadata.is_file())
     }
 

@@ -28,7 +28,7 @@ pub(crate) enum Urgency {
 }
 
 /// The line that tells how many are missing before it.
-pub(super) type Notice = Box<dyn Fn(u64) -> String + Send>;
+pub(crate) type Notice = Box<dyn Fn(u64) -> String + Send>;
 
 /// Whether standard output has the beginning of a line only. Locked by whoever writes there: lines stay whole.
 static STANDARD_OUTPUT_IS_CUT: Mutex<AtomicBool> = Mutex::new(AtomicBool::new(false));
@@ -64,7 +64,7 @@ struct Waiting {
 
 impl LineQueue {
     /// Starts the thread, which hands each line to `write`.
-    pub(super) fn new(
+    pub(crate) fn new(
         write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
         notice: Option<Notice>,
     ) -> io::Result<Self> {
@@ -87,7 +87,7 @@ impl LineQueue {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
         std::thread::Builder::new().name("logger".to_owned()).spawn(move || {
-            let mut untold = 0;
+            let mut untold = 0_u64;
             of_thread.write(&mut |line| {
                 let told = match &notice {
                     Some(notice) if untold > 0 => write(notice(untold).as_bytes()),
@@ -249,7 +249,7 @@ mod tests {
                 false => writer.write_all(line),
             }
         };
-        let notice: Notice = Box::new(|lines| format!("{lines} are missing\n"));
+        let notice: Notice = Box::new(|lines: u64| format!("{lines} are missing\n"));
         let queue = LineQueue::new(write, Some(notice)).unwrap();
         for line in ["a\n", "b\n", "c\n", "d\n"] {
             queue.put(line.to_owned(), Urgency::Usual).unwrap();
