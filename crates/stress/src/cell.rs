@@ -297,7 +297,7 @@ impl Attempt<'_> {
             .iter()
             .for_each(|line| observer(Event::Line(line)));
         for step in &self.plan.admin {
-            admit(&mut admin, step)?;
+            admit(&mut admin, step, &result.cell)?;
         }
         let settings = self.settings;
         let documents = Documents::new(
@@ -365,7 +365,7 @@ impl Attempt<'_> {
             None => Ok(workers.into_iter().map(|(link, _)| link).collect()),
             Some(Broken::Stopped) => Err(Halt::Stopped),
             // Refused from the first batch on may be a rule; later it is an accident.
-            Some(Broken::Failed(error)) if none_written => Err(refused_by_rule(error)),
+            Some(Broken::Failed(error)) if none_written => Err(refused_by_rule(error, &cell)),
             Some(Broken::Failed(error)) => Err(error.into()),
         }
     }
@@ -443,10 +443,12 @@ pub(crate) fn check_lost(result: &CellResult) -> Result<(), Halt> {
 }
 
 /// Has a server execute an admin command.
-pub(crate) fn admit(link: &mut Link<'_>, step: &Admin) -> Result<(), Halt> {
+pub(crate) fn admit(link: &mut Link<'_>, step: &Admin, cell: &Cell) -> Result<(), Halt> {
     let command = RawDocumentBuf::try_from(&step.command).map_err(|error| Halt::Failed(error.to_string()))?;
-    link.command(&step.database, &command).map_err(refused_by_rule)?;
-    Ok(())
+    match link.command(&step.database, &command) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(refused_by_rule(error, cell)),
+    }
 }
 
 pub(crate) fn begin(phase: Phase, documents: u64, settings: &Settings, observer: Observer<'_>) {

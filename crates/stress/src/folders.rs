@@ -35,6 +35,11 @@ impl Folders {
             .collect()
     }
 
+    /// A directory in each of them, for one repetition: what another one leaves stays as it is.
+    pub fn within(&self, name: &str) -> Self {
+        Self(self.0.iter().map(|path| path.join(name)).collect())
+    }
+
     /// Where they are.
     pub fn paths(&self) -> &[PathBuf] {
         &self.0
@@ -77,7 +82,15 @@ mod tests {
             let mode = fs::metadata(path).expect("it is there").permissions().mode();
             assert_eq!(mode & 0o777, 0o700);
         }
-        fs::write(one.paths()[0].join("server.log"), "").expect("written");
+        let (first, second) = (one.within("repetition1"), one.within("repetition2"));
+        for path in first.paths().iter().chain(second.paths()) {
+            fs::create_dir(path).expect("made");
+        }
+        fs::write(first.paths()[0].join("server.log"), "").expect("written");
+        let log = first.paths()[0].join("server.log");
+        drop((first, second));
+        let left = fs::read_dir(&one.paths()[0]).expect("it is there").count();
+        assert!(log.exists() && left == 1, "what is empty is removed");
         let kept = one.paths()[0].clone();
         drop((one, other));
         let left: Vec<_> = fs::read_dir(&parents[0]).expect("it is there").flatten().collect();

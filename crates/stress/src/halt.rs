@@ -2,13 +2,11 @@
 //! of the matrix, by rules that are known. Whatever else a server says no to is a fault of it, or of the settings.
 
 use crate::link::LinkError;
-use crate::matrix::{Cell, Journal};
+use crate::matrix::{Capped, Cell, Journal};
 use bench::chain;
 
 /// `BadValue`, `InvalidOptions` and `CommandNotSupported`: how a journal or a capped collection is refused.
 const OPTIONS: [i32; 3] = [2, 72, 115];
-/// `CannotSatisfyWriteConcern`: `w` is more than there are members.
-const CANNOT_SATISFY: i32 = 100;
 /// Ends of programs that refuse their command line: tenond's and mongod's.
 const REFUSED_STATUS: &str = "(exit status: 2)";
 
@@ -38,16 +36,19 @@ impl From<bench::Error> for Halt {
 }
 
 /// Why the cell ends when a server answers its first commands like that.
-pub(crate) fn refused_by_rule(error: LinkError) -> Halt {
+pub(crate) fn refused_by_rule(error: LinkError, cell: &Cell) -> Halt {
     match error {
-        LinkError::Refused { code, message } if is_rule(code, &message) => Halt::Refused(message),
+        LinkError::Refused { code, message } if is_rule(code, &message, cell) => Halt::Refused(message),
         other => other.into(),
     }
 }
 
-fn is_rule(code: i32, message: &str) -> bool {
+/// A rule holds for cells that break it; the same words in any other cell are a fault of the server.
+fn is_rule(code: i32, message: &str, cell: &Cell) -> bool {
     let is_about = |word: &str| message.to_ascii_lowercase().contains(word);
-    code == CANNOT_SATISFY || (OPTIONS.contains(&code) && (is_about("journal") || is_about("capped")))
+    let breaks =
+        (cell.journal == Journal::Off && is_about("journal")) || (cell.capped == Capped::Yes && is_about("capped"));
+    OPTIONS.contains(&code) && breaks
 }
 
 /// Whether a server that did not start has refused to be without a journal.
@@ -64,25 +65,37 @@ mod tests {
     /// A server whose every insert failed was one that refuses, and the exit code was 0.
     #[test]
     fn only_known_rules_are_refusals() {
-        let refused = |code: i32, message: &str| {
-            let message = message.to_owned();
-            matches!(refused_by_rule(LinkError::Refused { code, message }), Halt::Refused(_))
+        let cells = cells(&Settings::default(), &["btree".to_owned()]);
+        let cell = |journal: Journal, capped: Capped| {
+            let found = cells
+                .iter()
+                .find(|cell| cell.journal == journal && cell.capped == capped);
+            found.expect("the matrix has it")
         };
-        assert!(refused(
-            2,
-            "cannot use 'j' option when a host does not have journaling enabled"
-        ));
-        assert!(refused(100, "Not enough data-bearing nodes"));
-        assert!(refused(72, "this engine has no capped collections"));
+        let refused = |code: i32, message: &str, cell: &Cell| {
+            let message = message.to_owned();
+            matches!(
+                refused_by_rule(LinkError::Refused { code, message }, cell),
+                Halt::Refused(_)
+            )
+        };
+        let no_journal = "cannot use 'j' option when a host does not have journaling enabled";
+        assert!(refused(2, no_journal, cell(Journal::Off, Capped::No)));
+        assert!(!refused(2, no_journal, cell(Journal::On, Capped::Yes)));
+        let no_capped = "this engine has no capped collections";
+        assert!(refused(72, no_capped, cell(Journal::On, Capped::Yes)));
+        assert!(!refused(72, no_capped, cell(Journal::Off, Capped::No)));
         for (code, message) in [
             (11000, "E11000 duplicate key error"),
             (1, "the journal is damaged"),
             (10107, "not primary"),
             (2, "unknown field"),
+            (100, "Not enough data-bearing nodes"),
         ] {
-            assert!(!refused(code, message), "{message}");
+            assert!(!refused(code, message, cell(Journal::Off, Capped::Yes)), "{message}");
         }
-        assert!(matches!(refused_by_rule(LinkError::Stopped), Halt::Stopped));
+        let stopped = refused_by_rule(LinkError::Stopped, cell(Journal::Off, Capped::Yes));
+        assert!(matches!(stopped, Halt::Stopped));
     }
 
     #[test]

@@ -155,13 +155,13 @@ impl Attempt<'_> {
         let lines = self.plan.admin_lines();
         lines.iter().for_each(|line| observer(Event::Line(line)));
         if let Some(initiate) = &self.plan.initiate {
-            admit(&mut set.open(0)?, initiate)?;
+            admit(&mut set.open(0)?, initiate, &result.cell)?;
         }
         let primary = set.members.wait_for_all()?;
         result.start_seconds = Some(start.elapsed().as_secs_f64());
         let mut admin = set.open(primary)?;
         for step in &self.plan.admin {
-            admit(&mut admin, step)?;
+            admit(&mut admin, step, &result.cell)?;
         }
         let settings = self.settings;
         let documents = Documents::new(
@@ -318,7 +318,7 @@ impl Attempt<'_> {
             None => {}
             Some(Broken::Stopped) => return Err(Halt::Stopped),
             // Refused from the first batch on may be a rule; later it is an accident.
-            Some(Broken::Failed(error)) if none_written => return Err(refused_by_rule(error)),
+            Some(Broken::Failed(error)) if none_written => return Err(refused_by_rule(error, &cell)),
             Some(Broken::Failed(error)) => return Err(error.into()),
         }
         let mut restarted = None;

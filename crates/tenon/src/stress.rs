@@ -87,7 +87,9 @@ pub fn run(arguments: &StressArguments) -> Result<ExitCode> {
         if arguments.repeat > 1 {
             screen.line(&format!("\n# repetition {} of {}", repetition + 1, arguments.repeat));
         }
-        let results = ::stress::run(&bench, &settings, &folders, &interrupt, &mut |event| {
+        let own = (arguments.repeat > 1).then(|| folders.within(&format!("repetition{}", repetition + 1)));
+        let folders = own.as_ref().unwrap_or(&folders);
+        let results = ::stress::run(&bench, &settings, folders, &interrupt, &mut |event| {
             screen.show(&event);
             if let Event::Result(result) = event {
                 let mut runs = ::stress::runs(std::slice::from_ref(result), &settings, &bench.build.version);
