@@ -14,6 +14,7 @@ use crate::space::{Phase, SpaceMap};
 use crate::stats::add;
 use crate::store::{Running, State};
 use crate::superblock::{Superblock, encode_address};
+use crate::superblocks::SuperblockFailure;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, RunWriter, SECTOR_BYTES, VolumeId};
 use codec::Codec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,11 +110,18 @@ impl BlockStore {
         self.check_open()?;
         let slot = match self.write_superblock(&mut superblocks, &superblock) {
             Ok(slot) => slot,
-            Err(failure) => {
+            Err(SuperblockFailure::NotWritten(error)) => {
                 drop(superblocks);
                 self.give_up_maps(&meta, &next);
                 self.unfix_map();
-                return Err(self.after_superblock(failure));
+                return Err(error);
+            }
+            // The next start may find it: nobody may write over its maps any more.
+            Err(SuperblockFailure::InDoubt(error)) => {
+                let error = self.close_after(error);
+                drop(superblocks);
+                self.unfix_map();
+                return Err(error);
             }
         };
         superblocks.durable = slot;

@@ -7,6 +7,8 @@
 //! encryption.keys the data keys of a directory that is encrypted, and encryption.keys.copy the same once more; see
 //!                 docs/formats/encryption.md
 //! journal/        the log
+//! journal.unlogged
+//!                 there once a server without a log had the directory: what is in the log is not all
 //! <engine>/       the engine's files
 //! _tmp/           what operations spill that outgrow their memory; empty between two runs
 //! ```
@@ -46,6 +48,8 @@ const FORCED_FILE: &str = "forced-configuration.bson";
 const TEMPORARY_DIRECTORY: &str = "_tmp";
 /// Version of the directory's layout.
 const FORMAT_VERSION: i32 = 1;
+/// There once something may have been stored that is not in the log.
+const UNLOGGED_FILE: &str = "journal.unlogged";
 /// A longer metadata file is not one of ours.
 const METADATA_BYTES_MAX: u64 = 64 * 1024;
 
@@ -279,10 +283,36 @@ impl DataDirectory {
 
     /// Notes that engine and log are open and fit, and whether a log is kept. From here on there may be data.
     pub fn note_opened(&self, fs: &dyn FileSystem, journal: bool) -> Result<()> {
+        if !journal {
+            self.note_unlogged(fs)?;
+        }
         if self.is_new {
             metadata::finish(fs, &self.path)?;
         }
         self.write_lock(journal)
+    }
+
+    /// As [`DataDirectory::note_opened`], by a repair: what the last server left counts on.
+    pub fn note_repairable(&self, fs: &dyn FileSystem) -> Result<()> {
+        if self.is_new {
+            metadata::finish(fs, &self.path)?;
+        }
+        self.write_lock(self.needs_log)
+    }
+
+    /// Notes, for good, that what is stored from here on is in no log. Of a log that begins anew behind that nobody asks
+    /// whether it has everything.
+    pub(crate) fn note_unlogged(&self, fs: &dyn FileSystem) -> Result<()> {
+        match self.has_unlogged(fs)? {
+            true => Ok(()),
+            false => write_whole(fs, &self.path, UNLOGGED_FILE, b"written without a log\n"),
+        }
+    }
+
+    /// Whether something may have been stored that never was in the log.
+    pub(crate) fn has_unlogged(&self, fs: &dyn FileSystem) -> Result<bool> {
+        let path = self.path.join(UNLOGGED_FILE);
+        fs.exists(&path).map_err(io("look at", &path))
     }
 
     /// Whether nothing is where an engine's files should be, though the directory may hold data.

@@ -2,8 +2,9 @@
 //!
 //! 1. Open the engine and have it verify everything.
 //! 2. When it cannot, or finds damage, salvage its files; the old ones stay aside. Where that cannot tell from where on
-//!    the log goes on, or the engine has no salvage, a log that begins with the first entry is worth more: all is made
-//!    anew from it. Where the files are gone altogether there is nothing else.
+//!    the log goes on, or the engine has no salvage, a log that begins with the first entry is worth more, unless a
+//!    server without a log had the directory: all is made anew from it, or the old files come back where that fails.
+//!    Where the files are gone altogether there is nothing else.
 //! 3. Replay the log. One of which a part cannot be read is replayed up to there and put aside; so is one that does not
 //!    fit what was salvaged, or whose end is missing.
 //! 4. Validate every collection, and write those that are not consistent anew: documents, then indexes. Documents
@@ -80,14 +81,22 @@ fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
         mark,
         directory,
         replayed_to: Cell::new(Seq::ZERO),
+        replaced: None,
     };
     let salvaged = repair.salvage()?;
-    let storage = repair.open_storage(salvaged.as_ref())?;
-    repair
-        .directory
-        .note_opened(&*repair.env.fs, repair.directory.needs_log)?;
-    let failed = repair.collections(storage)?;
-    repair.finish(failed)
+    match repair.rebuild(salvaged.as_ref()) {
+        Ok(failed) => repair.finish(failed),
+        Err(error) => Err(repair.take_back(error)),
+    }
+}
+
+/// Engine files that were put aside, to be made anew from the log.
+struct Replaced {
+    aside: PathBuf,
+    /// How far they may have come.
+    durable: Seq,
+    /// The directory's mark before that.
+    mark: RepairMark,
 }
 
 /// A repair under way.
@@ -103,6 +112,8 @@ struct Repair<'r> {
     has_lost: bool,
     /// How far the log was replayed that was opened last.
     replayed_to: Cell<Seq>,
+    /// What comes back when the data cannot be made anew.
+    replaced: Option<Replaced>,
 }
 
 impl Repair<'_> {
@@ -110,6 +121,43 @@ impl Repair<'_> {
     fn begin_changes(&mut self) -> Result<()> {
         self.mark.is_unfinished = true;
         Ok(self.directory.note_repair(&*self.env.fs, &self.mark)?)
+    }
+
+    /// Steps 3 and 4. Answers how many collections could not be repaired.
+    fn rebuild(&mut self, salvaged: Option<&SalvageReport>) -> Result<u64> {
+        let storage = self.open_storage(salvaged)?;
+        if !self.config.storage.journal {
+            self.directory.note_unlogged(&*self.env.fs)?;
+        }
+        self.directory.note_repairable(&*self.env.fs)?;
+        self.collections(storage)
+    }
+
+    /// After data that could not be made anew, for want of space perhaps: gives the directory back as it was. Answers
+    /// the error with what became of it.
+    fn take_back(&mut self, error: anyhow::Error) -> anyhow::Error {
+        let Some(replaced) = self.replaced.take() else {
+            return error;
+        };
+        match self.put_back(replaced) {
+            Ok(true) => error.context("the data cannot be made anew, and the damaged files are in their place again"),
+            Ok(false) => error,
+            Err(left) => error.context(format!("the damaged files cannot be put back: {}", reasons(&left))),
+        }
+    }
+
+    fn put_back(&mut self, replaced: Replaced) -> Result<bool> {
+        // Where a checkpoint has let go of the log's beginning, only the new files have what stood there.
+        if self.has_lost || !self.log_has_all(replaced.durable)? {
+            return Ok(false);
+        }
+        let (fs, path) = (self.env.fs.clone(), self.directory.engine(self.name));
+        fs.remove_directory_all(&path)?;
+        fs.rename(&replaced.aside, &path)?;
+        fs.sync_directory(path.parent().unwrap_or(Path::new(".")))?;
+        self.mark = replaced.mark;
+        self.directory.note_repair(&*fs, &self.mark)?;
+        Ok(true)
     }
 
     /// Steps 1 and 2.
@@ -132,14 +180,21 @@ impl Repair<'_> {
         let is_placed = salvaged
             .as_ref()
             .is_some_and(|salvaged| salvaged.report().mark_is_known);
-        if !is_placed && self.log_has_all(damage.durable)? {
+        // What a salvage has found tells of writes that a log may lack.
+        let salvaged_to = salvaged
+            .as_ref()
+            .map_or(Seq::ZERO, |salvaged| salvaged.report().durable);
+        let durable = damage.durable.max(salvaged_to);
+        if !is_placed && self.log_has_all(durable)? {
             salvaged.map_or(Ok(()), SalvagedStore::discard)?;
+            let mark = self.mark.clone();
             self.begin_changes()?;
             let aside = put_aside(&*self.env.fs, &path)?;
             println!(
-                "they were put aside: {}; all is made anew from the log, which begins with the first entry",
+                "they were put aside: {}; all is made anew from the log, which begins with the first entry. What an earlier version wrote with --nojournal is not in it",
                 aside.display()
             );
+            self.replaced = Some(Replaced { aside, durable, mark });
             return Ok(None);
         }
         let Some(salvaged) = salvaged else {
@@ -156,8 +211,12 @@ impl Repair<'_> {
         Ok(Some(report))
     }
 
-    /// Whether the log has all that was ever written: from the first entry on, whole, as far as the engine had come.
+    /// Whether the log has all that was ever written: from the first entry on, whole, as far as the engine had come, and
+    /// nothing was written without one.
     fn log_has_all(&self, durable: Seq) -> Result<bool> {
+        if self.directory.has_unlogged(&*self.env.fs)? {
+            return Ok(false);
+        }
         let (mut log, _) = run::parts_of(self.config, self.name, &self.directory)?;
         let kept_none = self.directory.unclean && !self.directory.needs_log;
         let segments = segment_files(&*self.env.fs, &self.directory.journal())?;

@@ -304,6 +304,27 @@ fn a_log_that_has_everything_makes_the_data_anew() {
     }
 }
 
+/// What was written without a log is in the files alone.
+#[test]
+fn a_log_that_lacks_writes_is_not_taken_for_all() {
+    let place = tempfile::tempdir().unwrap();
+    let (config, ns) = (configured(place.path()), Namespace::new("shop", "orders").unwrap());
+    make(&config, &ns);
+    let (directory, storage) = open(&config);
+    directory.note_opened(&*env().fs, false).unwrap();
+    storage.close(true).unwrap();
+    directory.close().unwrap();
+    let blocks = place.path().join("btree/main.blocks");
+    let mut headless = std::fs::read(&blocks).unwrap();
+    headless[..8192].fill(0);
+    std::fs::write(&blocks, headless).unwrap();
+    assert!(repaired(&config));
+    assert!(
+        place.path().join("journal.damaged").exists(),
+        "what was salvaged counts"
+    );
+}
+
 /// A salvage that found nothing at all answered 0, and put an empty engine in the damaged one's place.
 #[test]
 fn where_nothing_can_be_read_nothing_is_changed() {
