@@ -8,9 +8,7 @@
 use super::file::append;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd as _;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,6 +60,19 @@ struct Waiting {
     has_gone: bool,
 }
 
+/// Without the buffer of the standard library, which keeps what could not be written.
+struct StandardOutput;
+
+impl Write for StandardOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(io::stdout(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl LineQueue {
     /// Starts the thread, which hands each line to `write`.
     pub(crate) fn new(
@@ -73,9 +84,7 @@ impl LineQueue {
 
     /// As [`LineQueue::new`], for the process's standard output.
     pub(crate) fn of_standard_output(notice: Option<Notice>) -> io::Result<Self> {
-        // Without the buffer of the standard library, which keeps what could not be written.
-        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        let write = move |line: &[u8]| append(&mut &file, line, &STANDARD_OUTPUT_IS_CUT.lock());
+        let write = |line: &[u8]| append(&mut StandardOutput, line, &STANDARD_OUTPUT_IS_CUT.lock());
         Self::new(write, notice)
     }
 
@@ -172,7 +181,7 @@ impl Shared {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::io::{Read as _, Write};
+    use std::io::Read as _;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
