@@ -49,7 +49,7 @@ build: ## Build the server, release profile; ENGINES=all with RocksDB
 programs: build ## Build the server and the tools (tenond, tenon), release profile
 	cargo build --release -p tenon $(FEATURES)
 
-# Root's cache usually has no programs: with sudo those are meant then that its user has built. Nothing is built as root.
+# Root's cache usually has no programs: with sudo those are meant then that its user has built. Nothing is built here.
 install: PROGRAMS := $(if $(and $(SUDO_USER),$(shell test -x "$(PROGRAMS)/tenond" || echo none)),$(shell getent passwd "$(SUDO_USER)" | cut -d: -f6)/.cache/tenon/target/release,$(PROGRAMS))
 install: ## Programs, manual, unit, /etc/tenond.conf below DESTDIR/PREFIX (/usr/local), after `make programs`
 	@test -x "$(PROGRAMS)/tenond" -a -x "$(PROGRAMS)/tenon" || { \

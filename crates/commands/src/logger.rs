@@ -5,8 +5,8 @@
 //! with the standard library, not through `vfs`: log lines are outside what crash tests control.
 //!
 //! Invariants: a line is written by one call, so lines of different threads do not mix; no ring is locked while bytes
-//! go to a file; nobody waits for whoever reads standard output, or a pipe, but the thread that ends the process and the
-//! one that rotates the log, for a second at most.
+//! go to a file; nobody waits for whoever reads standard output, or a pipe, but the thread that ends the process and
+//! the one that rotates the log, for a second at most.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

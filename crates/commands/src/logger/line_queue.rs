@@ -1,9 +1,9 @@
-//! Lines for standard output, and for files that are pipes or devices, written by a thread of their own: a terminal that
-//! somebody has stopped, or a pipe that nobody reads, holds up that thread and nothing else.
+//! Lines for standard output, and for files that are pipes or devices, written by a thread of their own: a terminal
+//! that somebody has stopped, or a pipe that nobody reads, holds up that thread and nothing else.
 //!
 //! Invariants: lines are written in the order in which they were put; the lines that wait have at most a given number
-//! of bytes, and one beyond that is refused rather than waited for, unless it may be the last one; before the first line
-//! that could be written again stands how many could not.
+//! of bytes, and one beyond that is refused rather than waited for, unless it may be the last one; before the first
+//! line that could be written again stands how many could not.
 
 use super::file::append;
 use parking_lot::{Condvar, Mutex, MutexGuard};
