@@ -3,8 +3,8 @@
 //! An event has the fields of MongoDB's audit messages: `atype`, `ts`, `uuid`, `local`, `remote`, `users`, `roles`,
 //! `param`, `result` (0, or the error's code). It is handed to the system before the client has its reply: of what
 //! clients were told, a crash of the process loses no event, one of the machine may. On standard output, which may not
-//! be read, events are written a moment later, by a thread. An event that cannot be written is counted, and the server's
-//! log tells of it, unless it was that thread that could not write.
+//! be read, or in a pipe, events are written a moment later, by a thread. An event that cannot be written is counted,
+//! and the server's log tells of it, unless it was that thread that could not write.
 //!
 //! The file is written with the standard library, as the server's log is ([`crate::logger`]).
 
