@@ -35,7 +35,7 @@ pub enum Admission {
     After(Duration),
     /// The same where the user has proven itself of late.
     Proven(Duration),
-    /// It is refused: too many wait before it.
+    /// It is refused: too many wait.
     Refused,
 }
 
@@ -59,6 +59,12 @@ impl Attempts {
     /// An attempt of `key`, which stands for a user and an address, is to be made. Attempts at the same time queue
     /// up.
     pub fn admit(&mut self, key: u64, now: Duration) -> Admission {
+        self.admit_where(key, now, |_| true)
+    }
+
+    /// The same where only so many may wait: `has_room` is asked before an attempt queues up, and told whether the
+    /// user has proven itself of late. Whoever is refused makes nobody wait longer.
+    pub fn admit_where(&mut self, key: u64, now: Duration, has_room: impl FnOnce(bool) -> bool) -> Admission {
         let is_proven = self.is_proven(key, now);
         let admitted = match is_proven {
             true => Admission::Proven,
@@ -72,7 +78,7 @@ impl Attempts {
             return admitted(Duration::ZERO);
         }
         let wait = failures.next.saturating_sub(now);
-        if wait > WAIT_MAX {
+        if wait > WAIT_MAX || !wait.is_zero() && !has_room(is_proven) {
             return Admission::Refused;
         }
         failures.next = failures.next.max(now) + delay(failures.count, is_proven);
@@ -205,6 +211,22 @@ mod tests {
         let later = dry + PROVEN_FOR;
         attempts.failed(1, later);
         assert!(matches!(attempts.admit(1, later), Admission::After(_)), "forgotten");
+    }
+
+    #[test]
+    fn who_is_refused_makes_nobody_wait_longer() {
+        let mut attempts = Attempts::default();
+        attempts.succeeded(1, at(0));
+        for _ in 0..9 {
+            attempts.failed(1, at(0));
+        }
+        for _ in 0..1000 {
+            assert_eq!(attempts.admit_where(1, at(0), |_| false), Admission::Refused);
+        }
+        assert_eq!(attempts.admit(1, at(0)), Admission::Proven(at(20)));
+        // Who need not wait needs no room.
+        let later = attempts.admit_where(1, at(1000), |_| false);
+        assert_eq!(later, Admission::Proven(at(0)));
     }
 
     #[test]

@@ -1,20 +1,23 @@
 //! Holds up whoever tries passwords, see [`Attempts`].
 //!
-//! Who waits holds a thread of the server, so that only so many may wait at once; more are refused unheard. Those who
-//! wait where a user has proven itself of late are counted by themselves: nobody else fills their places.
+//! Who waits holds a thread of the server, so that only so many may wait at once, and only some of them for one user at
+//! one address; more are refused unheard. Those who wait where a user has proven itself of late are counted by
+//! themselves: nobody fills their places who guesses elsewhere.
 
 use crate::error::Result;
 use auth::{Admission, Attempts};
 use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use storage::Operation;
 
 /// Attempts that wait at the same time.
-const WAITING_MAX: u32 = 64;
+const WAITING_MAX: usize = 64;
+/// Of them those of one user at one address.
+const WAITING_OF_ONE_MAX: usize = 16;
 /// How often a wait looks whether its operation was killed.
 const SLICE: Duration = Duration::from_millis(100);
 /// The first 64 bits of an IPv6 address, which a host is given its network by.
@@ -24,12 +27,40 @@ const IPV6_NETWORK: u128 = !0 << 64;
 #[derive(Default)]
 pub struct Throttle {
     attempts: Mutex<Attempts>,
-    waiting: AtomicU32,
-    /// Of them, those where the user has proven itself of late are here.
-    waiting_proven: AtomicU32,
+    waiting: Mutex<Waiting>,
     // Nothing ever signals it: it is there to sleep on.
     clock: Mutex<()>,
     tick: Condvar,
+}
+
+/// Who waits.
+#[derive(Default)]
+struct Waiting {
+    /// Where nobody has proven itself of late, and where somebody has.
+    all: [usize; 2],
+    by_key: HashMap<u64, usize>,
+}
+
+impl Waiting {
+    /// Takes a place; false where there is none.
+    fn enter(&mut self, key: u64, is_proven: bool) -> bool {
+        let all = &mut self.all[usize::from(is_proven)];
+        let own = self.by_key.get(&key).copied().unwrap_or(0);
+        let has_room = *all < WAITING_MAX && own < WAITING_OF_ONE_MAX;
+        if has_room {
+            *all += 1;
+            self.by_key.insert(key, own + 1);
+        }
+        has_room
+    }
+
+    fn leave(&mut self, key: u64, is_proven: bool) {
+        self.all[usize::from(is_proven)] -= 1;
+        match self.by_key.get_mut(&key) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(self.by_key.remove(&key)),
+        }
+    }
 }
 
 /// A user, by name and database, and where the client is. `secret` keeps clients from choosing names that collide.
@@ -55,21 +86,19 @@ impl Throttle {
     /// # Errors
     /// `Interrupted` and the like, when the operation ends meanwhile.
     pub fn wait(&self, key: u64, operation: &Operation) -> Result<bool> {
-        let admission = self.attempts.lock().admit(key, operation.clock().monotonic());
-        let (wait, waiting) = match admission {
+        let enter = |is_proven| self.waiting.lock().enter(key, is_proven);
+        let now = operation.clock().monotonic();
+        let admission = self.attempts.lock().admit_where(key, now, enter);
+        let (wait, is_proven) = match admission {
             Admission::Refused => return Ok(false),
-            Admission::After(wait) => (wait, &self.waiting),
-            Admission::Proven(wait) => (wait, &self.waiting_proven),
+            Admission::After(wait) => (wait, false),
+            Admission::Proven(wait) => (wait, true),
         };
         if wait.is_zero() {
             return Ok(true);
         }
-        if waiting.fetch_add(1, Ordering::SeqCst) >= WAITING_MAX {
-            waiting.fetch_sub(1, Ordering::SeqCst);
-            return Ok(false);
-        }
         let done = self.sleep(wait, operation);
-        waiting.fetch_sub(1, Ordering::SeqCst);
+        self.waiting.lock().leave(key, is_proven);
         done.map(|()| true)
     }
 
@@ -120,6 +149,22 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Guesses at one user took all places, and everybody who had to wait was refused.
+    #[test]
+    fn guesses_at_one_user_leave_places_for_others() {
+        let mut waiting = Waiting::default();
+        let taken = |waiting: &mut Waiting, key, is_proven| (0..100).filter(|_| waiting.enter(key, is_proven)).count();
+        for is_proven in [true, false] {
+            let base = 10 * u64::from(is_proven);
+            for key in base..base + 4 {
+                assert_eq!(taken(&mut waiting, key, is_proven), WAITING_OF_ONE_MAX);
+            }
+            assert!(!waiting.enter(base + 5, is_proven));
+            waiting.leave(base, is_proven);
+            assert!(!waiting.enter(base + 1, is_proven) && waiting.enter(base + 5, is_proven));
+        }
+    }
 
     /// Each of the 2^64 addresses that one host has made three attempts for nothing.
     #[test]
