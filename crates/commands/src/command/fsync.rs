@@ -7,6 +7,7 @@ use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::replica_set::ReplicaSet;
 use crate::reply::Reply;
 use auth::Action;
 use bson::raw::RawBsonRef;
@@ -57,6 +58,14 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     let barrier = lock.then(|| storage.block_writes(&call.operation)).transpose()?;
+    // Under the barrier no copy begins; one that has begun replaces the files, and ends the lock.
+    let is_replaced = |set: &ReplicaSet| set.with_member(|member| member.copies || member.joins_as.is_some());
+    if lock && call.server.replica_set().is_some_and(is_replaced) {
+        return Err(CommandError::new(
+            ErrorCode::NotPrimaryOrSecondary,
+            "this member's data are about to be replaced by an initial sync",
+        ));
+    }
     storage.checkpoint()?;
     if let Some(barrier) = barrier {
         // That took its time: nobody would take a lock back whose client has gone.

@@ -255,6 +255,7 @@ impl Server {
             (_, Some(given)) => {
                 if let Some(threads) = set.threads()
                     && !member.copies
+                    && !self.storage.holds_writes_back()
                 {
                     threads.copy(self.wanted_copy(set, &config, asker, given.member, instance));
                 }
@@ -288,8 +289,13 @@ impl Server {
         }
     }
 
-    /// Its log can no longer be the set's: it waits to be taken in as another instance, and copies all data.
+    /// Its log can no longer be the set's: it waits to be taken in as another instance, and copies all data. Not while
+    /// writes are held back: who copies the files would find others, and the lock would end with the new start. The
+    /// primary says again what it said.
     fn become_another(&self, set: &ReplicaSet, reason: &str) {
+        if self.storage.holds_writes_back() {
+            return;
+        }
         // The one as which it had begun to copy, if it was cut short in that.
         let begun = set.begun_as.lock().take();
         let instance = begun.unwrap_or_else(|| new_instance(&*self.env.random));

@@ -23,7 +23,8 @@ use wire::ErrorCode;
 const PERIOD_DEFAULT: Duration = Duration::from_secs(60);
 /// How long after it was asked for, and not given, leadership is asked for again.
 const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// A member that does not take what it is offered has not led by then, and the offer is over.
+/// Whoever is offered leadership, and has not taken it, is offered it again after so long: the offer is over by then,
+/// unless its receiver stands for election already.
 const OFFER_PATIENCE: Duration = TRANSFER_PATIENCE.saturating_add(Duration::from_millis(100));
 /// How long a server that ends waits for another member to lead.
 const RESIGN_PATIENCE: Duration = Duration::from_secs(4);
@@ -136,24 +137,49 @@ fn try_to_hand_over(
     }
     let leads = || storage.standing().is_some_and(|standing| standing.is_writable);
     let end = clock.monotonic() + catch_up;
-    let mut offered_until = Duration::ZERO;
+    // An election may take as long as that on slow disks: another offer would depose whom this one has had elected. Who
+    // insists does not wait so long beyond the time to catch up.
+    let timeout_ms = member
+        .config
+        .as_ref()
+        .map_or(0, |config| config.settings.election_timeout_ms);
+    let election_timeout = Duration::from_millis(timeout_ms);
+    let patience = match force {
+        true => election_timeout.min(catch_up).max(OFFER_PATIENCE),
+        false => election_timeout.max(OFFER_PATIENCE),
+    };
+    let mut offer: Option<Offer> = None;
     // Each is offered it once before anybody is offered it again: one may be too slow, or may not stand any more and
     // have said that it may a moment ago. When the time to catch up is over, those are left that were not asked yet.
     let mut offered = Vec::new();
     while leads() && clock.monotonic() < until {
         let now = clock.monotonic();
+        if let Some(offer) = &mut offer
+            && now < offer.until
+            && may_take(set, &member, offer.heir)
+        {
+            if now >= offer.again {
+                offer.again = now + OFFER_PATIENCE;
+                storage.transfer_leadership(offer.heir, ElectionReason::Handover);
+            }
+            wait_a_little(call, until)?;
+            continue;
+        }
         let last = storage.log().last_seq();
         let standing = storage.standing();
         let heir = standing.and_then(|standing| heir(set, &member, &standing, last, &offered));
         match heir {
-            _ if now < offered_until => {}
             Some(heir) => {
                 // Before it hears of another election: it does not stand for the next one.
                 set.change(|member| member.frozen_until = until);
                 call.server.allow_candidacy(set);
                 storage.transfer_leadership(heir, ElectionReason::Handover);
                 offered.push(heir);
-                offered_until = now + OFFER_PATIENCE;
+                offer = Some(Offer {
+                    heir,
+                    again: now + OFFER_PATIENCE,
+                    until: now + patience,
+                });
             }
             None if now < end => {
                 if !std::mem::take(&mut offered).is_empty()
@@ -172,6 +198,24 @@ fn try_to_hand_over(
         wait_a_little(call, until)?;
     }
     Ok(())
+}
+
+/// Leadership that a member is to take.
+struct Offer {
+    /// By its number in consensus.
+    heir: u64,
+    /// Monotonic time when it is asked once more.
+    again: Duration,
+    /// Monotonic time when it is passed over.
+    until: Duration,
+}
+
+/// Whether a member that was offered leadership has not said since that it may not stand, nor fallen silent.
+fn may_take(set: &ReplicaSet, member: &Member, heir: u64) -> bool {
+    member.by_consensus_id(heir).is_some_and(|of| {
+        let peer = set.peer(of.id);
+        peer.is_up && peer.may_stand
+    })
 }
 
 /// A primary is to end: gives leadership to a member that has everything, once there is one.
@@ -253,6 +297,11 @@ fn step_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     if !member.me().is_some_and(|me| me.is_electable()) || member.role != Role::Secondary {
         return failed("this member cannot become the primary");
     }
+    // The primary would hold all writes up for a member that takes none.
+    const HELD_BACK: &str = "writes are held back on this member (fsync with lock)";
+    if call.server.storage.holds_writes_back() {
+        return failed(HELD_BACK);
+    }
     // Asked for by name: what it was frozen for is over.
     set.change(|member| member.frozen_until = Duration::ZERO);
     call.server.allow_candidacy(set);
@@ -260,6 +309,9 @@ fn step_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let end = call.operation.clock().monotonic() + patience;
     let (mut asked, mut asks_again) = (None, Duration::ZERO);
     while !set.is_writable() {
+        if call.server.storage.holds_writes_back() {
+            return failed(HELD_BACK);
+        }
         if call.operation.clock().monotonic() >= end {
             return failed("no majority of the members agreed in time");
         }

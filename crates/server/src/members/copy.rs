@@ -34,6 +34,8 @@ use vfs::Env;
 const BEGIN_PATIENCE: Duration = Duration::from_secs(600);
 /// Between two lines of the log that tell how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Between two looks whether writes are still held back.
+const HELD_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a copy is made with.
 pub struct CopySettings {
@@ -98,6 +100,11 @@ impl Members {
                     "rows": progress.rows as i64, "bytes": progress.bytes as i64, "durationMillis": took,
                 };
                 let message = "Initial sync is over; the server starts anew with the copy";
+                // A lock ends with the new start, and whoever copies the files would find others.
+                while server.storage.holds_writes_back() && !self.is_stopped() {
+                    #[expect(clippy::disallowed_methods, reason = "there is nothing to be woken by")]
+                    std::thread::sleep(HELD_PAUSE);
+                }
                 server.logger.log(id::COPY_IS_OVER, "initial-sync", message, attributes);
                 let _ = self.events.send(Event::Restart);
             }
