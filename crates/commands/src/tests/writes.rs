@@ -516,12 +516,12 @@ fn a_bulk_write_ends_where_its_results_have_no_room() {
     let reply = run(operations);
     assert_eq!(
         (reply.get_i32("nErrors").ok(), reply.get_i32("nInserted").ok()),
-        (Some(4097), Some(0)),
+        (Some(8193), Some(0)),
         "what is behind the limit is not tried"
     );
     let cursor = reply.get_document("cursor").unwrap().get_i64("id").unwrap();
     let kept = bench.server.memory().used() - before;
-    assert!(kept > 20_000_000, "{kept} bytes of an open cursor are charged");
+    assert!(kept > 40_000_000, "{kept} bytes of an open cursor are charged");
     let (mut last, mut is_open) = (None, true);
     while is_open {
         let more = succeeded(bench.admin(doc! { "getMore": cursor, "collection": "$cmd.bulkWrite" }));
@@ -532,7 +532,7 @@ fn a_bulk_write_ends_where_its_results_have_no_room() {
     let last = last.as_ref().and_then(Bson::as_document).unwrap();
     assert_eq!(
         (last.get_i32("idx").ok(), last.get_i32("code").ok()),
-        (Some(4096), Some(146))
+        (Some(8192), Some(146))
     );
     assert_eq!(bench.server.memory().used(), before);
     assert_eq!(run(vec![insert(0)]).get_i32("nErrors").ok(), Some(1));
