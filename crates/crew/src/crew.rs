@@ -241,20 +241,23 @@ impl<H: Host> Crew<H> {
     }
 
     /// Puts a connection to the quiet ones. It may be served again before this returns.
-    fn park(&self, key: u64, connection: H::Connection, first: bool) {
+    fn park(&self, key: u64, mut connection: H::Connection, first: bool) {
         let shared = self.host.shared(&connection);
         {
             let mut quiet = self.quiet.lock();
             // Under the lock under which `end` takes all there are: either it finds this one, or this is seen.
             if self.is_ending() {
                 drop(quiet);
-                return self.host.ended(&shared, None);
+                return self.host.ended(&mut connection, None);
             }
             quiet.insert(key, connection);
         }
         // Only now: who is told must find it.
-        if self.host.arm(key, &shared, first).is_err() && self.quiet.lock().remove(&key).is_some() {
-            self.host.ended(&shared, None);
+        if self.host.arm(key, &shared, first).is_err() {
+            let parked = self.quiet.lock().remove(&key);
+            if let Some(mut connection) = parked {
+                self.host.ended(&mut connection, None);
+            }
         }
     }
 
@@ -421,8 +424,7 @@ impl<H: Host> Crew<H> {
     }
 
     fn serve(self: &Arc<Self>, worker: &mut H::Worker, key: u64, mut connection: H::Connection) -> Served {
-        let shared = self.host.shared(&connection);
-        self.active.lock().insert(key, shared.clone());
+        self.active.lock().insert(key, self.host.shared(&connection));
         let turn = Turn { crew: self, key };
         let leave = loop {
             // `end` looks at `active` after it has set `ending`: one of both sees the other.
@@ -466,11 +468,11 @@ impl<H: Host> Crew<H> {
             }
             Some(Leave::Over(reason)) => {
                 self.held.lock().early.remove(&key);
-                self.host.ended(&shared, Some(reason));
+                self.host.ended(&mut connection, Some(reason));
                 Served::Look
             }
             None => {
-                self.host.ended(&shared, None);
+                self.host.ended(&mut connection, None);
                 Served::Look
             }
         }
@@ -617,8 +619,8 @@ impl<H: Host> Crew<H> {
             self.due.fetch_sub(held.due.len(), Ordering::SeqCst);
             parked.extend(held.due.drain(..).map(|due| due.connection));
         }
-        for connection in parked {
-            self.host.ended(&self.host.shared(&connection), None);
+        for mut connection in parked {
+            self.host.ended(&mut connection, None);
         }
         let mut active = self.active.lock();
         for shared in active.values() {

@@ -81,7 +81,7 @@ pub trait Host: Send + Sync + 'static {
     fn press(&self, shared: &Self::Shared);
 
     /// A connection is over. Without a reason the crew ended it.
-    fn ended(&self, shared: &Self::Shared, reason: Option<Self::Reason>);
+    fn ended(&self, connection: &mut Self::Connection, reason: Option<Self::Reason>);
 
     /// A thread could not be started; the others go on.
     fn no_thread(&self, error: &std::io::Error, threads: usize);

@@ -246,7 +246,7 @@ impl Host for SiteHost {
 
     fn press(&self, _: &Line) {}
 
-    fn ended(&self, shared: &Line, _: Option<()>) {
+    fn ended(&self, shared: &mut Arc<Line>, _: Option<()>) {
         shared.talk.lock().ended += 1;
         shared.answered.notify_all();
     }

@@ -111,6 +111,13 @@ impl<S: Service> Connection<S> {
         self.pending.len()
     }
 
+    /// Tells the other end, where it speaks TLS, that no more comes.
+    pub(super) fn close_session(&mut self) {
+        if let Encryption::Tls(session, _) = &mut self.encryption {
+            session.close(&self.shared.stream);
+        }
+    }
+
     fn request_id(&mut self) -> i32 {
         let id = self.next_request_id;
         self.next_request_id = id.checked_add(1).unwrap_or(1);
@@ -213,8 +220,6 @@ impl Worker {
                 Leave::Held => Waited::PutOff,
                 _ => Waited::Not,
             };
-        } else if let Encryption::Tls(session, _) = &mut connection.encryption {
-            session.close(&connection.shared.stream);
         }
         self.received.clear();
         self.start = 0;

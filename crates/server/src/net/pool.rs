@@ -150,7 +150,7 @@ impl<S: Service> Pool<S> {
         });
         match Connection::new(shared.clone(), tls, sockets.clock.monotonic()) {
             Ok(connection) => self.crew.add(connection),
-            Err(_) => sockets.ended(&shared, None),
+            Err(_) => sockets.let_go(&shared, None),
         }
     }
 
@@ -249,6 +249,19 @@ impl<S: Service> Sockets<S> {
         }
     }
 
+    fn let_go(&self, shared: &Shared<S>, reason: Option<Reason>) {
+        self.service.disconnect(&shared.client);
+        // Closed for the other end now, even when the monitor holds the stream for a moment longer.
+        let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Both);
+        let open = self.open.fetch_sub(1, Ordering::Relaxed) - 1;
+        let error = match reason {
+            Some(Reason::Rejected(error)) => Some(error.to_string()),
+            Some(Reason::Insecure(reason)) => Some(format!("TLS: {reason}")),
+            Some(Reason::Closed) | None => None,
+        };
+        self.log_end(shared, error, open);
+    }
+
     fn log_end(&self, shared: &Shared<S>, error: Option<String>, open: usize) {
         let number = self.service.number(&shared.client);
         let context = format!("conn{number}");
@@ -338,17 +351,9 @@ impl<S: Service> Host for Sockets<S> {
         }
     }
 
-    fn ended(&self, shared: &Shared<S>, reason: Option<Reason>) {
-        self.service.disconnect(&shared.client);
-        // Closed for the other end now, even when the monitor holds the stream for a moment longer.
-        let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Both);
-        let open = self.open.fetch_sub(1, Ordering::Relaxed) - 1;
-        let error = match reason {
-            Some(Reason::Rejected(error)) => Some(error.to_string()),
-            Some(Reason::Insecure(reason)) => Some(format!("TLS: {reason}")),
-            Some(Reason::Closed) | None => None,
-        };
-        self.log_end(shared, error, open);
+    fn ended(&self, connection: &mut Connection<S>, reason: Option<Reason>) {
+        connection.close_session();
+        self.let_go(&connection.shared, reason);
     }
 
     fn no_thread(&self, error: &std::io::Error, threads: usize) {
