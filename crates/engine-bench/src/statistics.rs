@@ -81,24 +81,56 @@ fn window_rates(slices: &[u64], window: usize) -> Vec<f64> {
     parts.map(|part| part.iter().sum::<f64>() / seconds).collect()
 }
 
-/// The slowest whole second and a good one, which a quarter of all exceeds, in operations, when the slowest is below a
-/// tenth of the good one: the median would be that of the halt, once this lasts for most of the time. Where nothing was
-/// done in three quarters of the seconds, the good one is the best. Seconds are those from the beginning; one that the
-/// end cut off does not count. Where a good one has few calls, of so many operations each, that one has none is chance.
+/// The worst whole second in which next to nothing was done, and a good one, in operations: it is below a tenth of what
+/// was done both before and after it, or a hundredth of a second that a quarter of all exceeds (of the best, where
+/// nothing was done in three quarters of them). What only becomes slower, or starts slowly, does not stall. Seconds are
+/// those from the beginning; one that the end cut off does not count, and fewer than four tell nothing. Where a good
+/// one has few calls, of so many operations each, that one has none is chance.
 pub fn stalled_second(slices: &[u64], operations_per_call: f64) -> Option<(f64, f64)> {
-    /// A second below one part in so many of a good one is a stall.
+    /// A second below one part in so many of those around it is a stall.
     const STALL_PART: f64 = 10.0;
+    /// One with no more than this part of a good one is one, whatever is around it.
+    const NOTHING_PART: f64 = 100.0;
+    const SECONDS_MIN: usize = 4;
     let per_second = (1.0 / SLICE.as_secs_f64()).round() as usize;
-    let mut seconds: Vec<f64> = whole_slices(slices)
+    let seconds: Vec<f64> = whole_slices(slices)
         .chunks_exact(per_second)
         .map(|second| second.iter().sum())
         .collect();
-    seconds.sort_by(f64::total_cmp);
-    let (slowest, best) = (*seconds.first()?, *seconds.last()?);
-    let good = seconds.get(seconds.len() * 3 / 4).copied().filter(|count| *count > 0.0);
-    let good = good.unwrap_or(best);
-    let tells = good / operations_per_call.max(1.0) >= STALL_PART;
-    (tells && slowest < good / STALL_PART).then_some((slowest, good))
+    if seconds.len() < SECONDS_MIN {
+        return None;
+    }
+    let mut sorted = seconds.clone();
+    sorted.sort_by(f64::total_cmp);
+    let best = *sorted.last()?;
+    let quarter = sorted[3 * (sorted.len() - 1) / 4];
+    let pace = if quarter > 0.0 { quarter } else { best };
+    let before = best_but_one(seconds.iter());
+    let mut after = best_but_one(seconds.iter().rev());
+    after.reverse();
+    let around = before.iter().zip(&after).map(|(before, after)| before.min(*after));
+    let stalls = seconds.iter().zip(around).filter_map(|(&second, around)| {
+        let good = if second < around / STALL_PART {
+            around
+        } else if second <= pace / NOTHING_PART {
+            pace
+        } else {
+            return None;
+        };
+        (good / operations_per_call.max(1.0) >= STALL_PART).then_some((second, good))
+    });
+    stalls.min_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)))
+}
+
+/// For each second the best but one of those that came before it, or the only one; 0 for the first.
+fn best_but_one<'c>(seconds: impl Iterator<Item = &'c f64>) -> Vec<f64> {
+    let (mut best, mut next) = (0.0_f64, 0.0_f64);
+    let mut found = Vec::new();
+    for (index, &second) in seconds.enumerate() {
+        found.push(if index == 1 { best } else { next });
+        (best, next) = (best.max(second), next.max(second.min(best)));
+    }
+    found
 }
 
 /// The rate over the last `part` (0 to 1) of the time.
@@ -152,7 +184,15 @@ mod tests {
         let run =
             |seconds: &[u64]| -> Vec<u64> { seconds.iter().flat_map(|&count| [count / 10; 10]).chain([0]).collect() };
         assert_eq!(stalled_second(&run(&[1000, 900, 110, 1000, 1000])), None);
-        assert_eq!(stalled_second(&run(&[1000, 900, 90, 1000, 1000])), Some((90.0, 1000.0)));
+        assert_eq!(
+            stalled_second(&run(&[1000, 1000, 90, 1000, 1000])),
+            Some((90.0, 1000.0))
+        );
+        // What starts slowly, or becomes slower, is no stall.
+        assert_eq!(stalled_second(&run(&[90, 400, 1000])), None);
+        assert_eq!(stalled_second(&run(&[90, 400, 1000, 1000])), None);
+        assert_eq!(stalled_second(&run(&[6000, 6000, 500, 500, 500, 500])), None);
+        assert_eq!(stalled_second(&run(&[1000, 0, 1000])), None, "too short to tell");
         assert_eq!(stalled_second(&run(&[])), None);
         // The longer a halt lasted, the cleaner was the report.
         assert_eq!(

@@ -2,12 +2,12 @@
 
 use crate::{Series, Span};
 
-/// The stretches of intervals with fewer than half the operations of the median interval, or with fewer than a tenth of
-/// the run's [`pace`]: where a server stands still for most of the time, the median is that of a halt. `commands`:
-/// those of the whole run, each of which may carry many operations.
+/// The stretches of intervals with fewer than half the operations of the median interval, or in which the run stood
+/// still: where that lasts for most of the time, the median is that of a halt. `commands`: those of the whole run, each
+/// of which may carry many operations.
 pub fn stalls(series: &Series, commands: u64) -> Vec<Span> {
     let total = series.total();
-    let per_command = per_command(&total, commands);
+    let still = still(&total, per_command(&total, commands));
     let mut sorted = total.clone();
     sorted.sort_unstable();
     let Some(&median) = sorted.get(sorted.len() / 2) else {
@@ -16,8 +16,8 @@ pub fn stalls(series: &Series, commands: u64) -> Vec<Span> {
     let half = median / 2 + median % 2;
     let mut spans: Vec<Span> = Vec::new();
     let mut stalled_before = false;
-    for (index, &count) in total.iter().enumerate() {
-        let stalled = count < half || is_still(count, pace(&sorted), per_command);
+    for (index, (&count, still)) in total.iter().zip(still).enumerate() {
+        let stalled = count < half || still.is_some();
         match spans.last_mut() {
             Some(span) if stalled && stalled_before => span.seconds += series.interval_seconds,
             _ if stalled => spans.push(Span {
@@ -33,8 +33,10 @@ pub fn stalls(series: &Series, commands: u64) -> Vec<Span> {
 
 /// Seconds that a run must have for [`collapse`].
 const COLLAPSE_SECONDS_MIN: usize = 10;
-/// An interval below one part in so many of the pace is a collapse.
+/// An interval below one part in so many of what is done before and after it is a halt.
 const COLLAPSE_PART: u64 = 10;
+/// One with no more than this part of the run's pace is one, whatever is around it.
+const NOTHING_PART: u64 = 100;
 
 /// What a good interval of a run does: a quarter of them does more. Where nothing was done in three quarters of the
 /// run, what the best one did.
@@ -51,25 +53,52 @@ fn per_command(total: &[u64], commands: u64) -> u64 {
     (operations / commands.max(1)).max(1)
 }
 
-/// Below a tenth of the pace. Of a run that answers few commands in each interval nothing can be said: that none is
-/// answered in one is chance.
-fn is_still(count: u64, pace: u64, per_command: u64) -> bool {
-    pace / per_command >= COLLAPSE_PART && count < pace.div_ceil(COLLAPSE_PART)
+/// For each interval the best but one of those that came before it, or the only one; 0 for the first.
+fn best_but_one<'c>(counts: impl Iterator<Item = &'c u64>) -> Vec<u64> {
+    let (mut best, mut next) = (0, 0);
+    let mut found = Vec::new();
+    for (index, &count) in counts.enumerate() {
+        found.push(if index == 1 { best } else { next });
+        (best, next) = (best.max(count), next.max(count.min(best)));
+    }
+    found
 }
 
-/// The slowest interval's part of a good interval's operations (one that a quarter of all exceeds), when that is less
-/// than a tenth: a run in which a server stood nearly still for a second fails, whatever its rate, and however long it
-/// stood. The last interval, which the end may cut, does not count, and short runs say nothing. `commands` as for
-/// [`stalls`].
+/// For each interval in which the run stood still, what a good one does: it has less than a tenth of that both before
+/// and after it, so that a run that only becomes slower, or starts slowly, has none; or next to nothing. Of a run that
+/// answers few commands in each interval nothing can be said: that none is answered in one is chance.
+fn still(counts: &[u64], per_command: u64) -> Vec<Option<u64>> {
+    let mut sorted = counts.to_vec();
+    sorted.sort_unstable();
+    let pace = pace(&sorted);
+    let before = best_but_one(counts.iter());
+    let mut after = best_but_one(counts.iter().rev());
+    after.reverse();
+    let around = before.into_iter().zip(after).map(|(before, after)| before.min(after));
+    let tells = |good: u64| good / per_command >= COLLAPSE_PART;
+    let of_one = |(&count, around): (&u64, u64)| {
+        let halts = count < around.div_ceil(COLLAPSE_PART) && tells(around);
+        let is_nothing = count.saturating_mul(NOTHING_PART) <= pace && tells(pace);
+        halts.then_some(around).or(is_nothing.then_some(pace))
+    };
+    counts.iter().zip(around).map(of_one).collect()
+}
+
+/// The least part of a good interval's operations that one has in which the run stood still: such a run fails,
+/// whatever its rate, and however long it stood. The last interval, which the end may cut, does not count, and short
+/// runs say nothing. `commands` as for [`stalls`].
 pub fn collapse(series: &Series, commands: u64) -> Option<f64> {
     let total = series.total();
     let (_, whole) = total.split_last()?;
-    let mut sorted = whole.to_vec();
-    sorted.sort_unstable();
-    let (slowest, pace) = (*sorted.first()?, pace(&sorted));
-    let is_long = total.len() >= COLLAPSE_SECONDS_MIN;
-    let fails = is_long && is_still(slowest, pace, per_command(&total, commands));
-    fails.then(|| slowest as f64 / pace as f64)
+    if total.len() < COLLAPSE_SECONDS_MIN {
+        return None;
+    }
+    let still = still(whole, per_command(&total, commands));
+    let parts = whole
+        .iter()
+        .zip(still)
+        .filter_map(|(&count, good)| Some(count as f64 / good? as f64));
+    parts.reduce(f64::min)
 }
 
 #[cfg(test)]
@@ -118,6 +147,13 @@ mod tests {
         // A rate that falls while data grows is no halt.
         let falling: Vec<u64> = (0..60).map(|second| 100_000 / (10 + second)).collect();
         assert_eq!(collapse(&series(&falling)), None);
+        let mut beyond_the_cache = vec![60_000; 9];
+        beyond_the_cache.extend([5000; 21]);
+        assert_eq!(collapse(&series(&beyond_the_cache)), None);
+        beyond_the_cache.reverse();
+        assert_eq!(collapse(&series(&beyond_the_cache)), None, "a cold start");
+        beyond_the_cache[10] = 100;
+        assert_eq!(collapse(&series(&beyond_the_cache)), Some(0.02));
     }
 
     #[test]

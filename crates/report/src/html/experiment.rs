@@ -182,7 +182,7 @@ fn caption(experiment: &Experiment) -> String {
     }
     if !stalled.is_empty() {
         caption.push_str(&format!(
-            " Stalled, below half of the median or a tenth of a good second: {}.",
+            " Stalled, below half of the median or as good as still: {}.",
             stalled.join(", ")
         ));
     }
