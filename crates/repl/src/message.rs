@@ -65,6 +65,17 @@ impl Message {
         self.0.context = vec![reason].into();
     }
 
+    /// It is one that only leaders send.
+    pub fn is_of_leader(&self) -> bool {
+        use eraftpb::MessageType::{MsgAppend, MsgHeartbeat, MsgSnapshot};
+        matches!(self.0.msg_type, MsgAppend | MsgHeartbeat | MsgSnapshot)
+    }
+
+    /// How far the receiver's log has to reach for it to be taken; `None`: it is no part of the log.
+    pub fn follows(&self) -> Option<Seq> {
+        (self.0.msg_type == eraftpb::MessageType::MsgAppend).then_some(Seq(self.0.index))
+    }
+
     /// How long its entries are, which are at least one byte each.
     pub fn entry_bytes(&self) -> usize {
         self.0.entries.iter().map(|entry| entry.data.len().max(1)).sum()

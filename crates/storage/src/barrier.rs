@@ -17,7 +17,7 @@
 
 use crate::pipeline::{Leads, Order};
 use crate::storage::Storage;
-use crate::{LockMode, Operation, StorageError};
+use crate::{Interrupted, LockMode, Operation, StorageError};
 use locks::Waiter;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -40,6 +40,7 @@ impl Storage {
     /// appended before is on disk.
     pub fn block_writes(self: &Arc<Self>, op: &Operation) -> Result<WriteBarrier, StorageError> {
         let is_compacting = || self.compactions.load(Ordering::Acquire) > 0;
+        let led_in = self.led_epoch();
         let mut barrier = loop {
             self.wait_while(op, &is_compacting)?;
             // Another one may have begun: only under `order` is it known.
@@ -51,11 +52,27 @@ impl Storage {
         self.file_barriers.fetch_add(1, Ordering::AcqRel);
         barrier.keeps_log = true;
         self.tell_of_barrier(op)?;
+        // Elected while the barrier rose: the term's first entry may be written behind it, and nobody could write.
+        if self.consensus.link().is_some() && self.begins_to_lead_since(led_in) {
+            return Err(Interrupted::RoleChanged.into());
+        }
         // Whoever looked before that is through.
         drop(self.noting_commit.lock());
         self.engine.keep_files(true)?;
         barrier.keeps_files = true;
         Ok(barrier)
+    }
+
+    /// The epoch in which this server leads, if it does.
+    fn led_epoch(&self) -> Option<u64> {
+        let order = self.pipeline.order.lock();
+        (order.leads == Leads::Yes).then(|| self.pipeline.epoch())
+    }
+
+    /// Whether it leads, or is about to, and did not when [`Storage::led_epoch`] answered `before`.
+    fn begins_to_lead_since(&self, before: Option<u64>) -> bool {
+        let order = self.pipeline.order.lock();
+        order.leads != Leads::No && before != Some(self.pipeline.epoch())
     }
 
     /// Holds back what others write until the barrier is dropped: it goes to the log, and is not applied.

@@ -85,10 +85,11 @@ struct Driver {
     hands_over_for: ElectionReason,
     /// Why this member stood for election last.
     stands_for: ElectionReason,
-    /// Entries that are to be appended when the log need not stay as it is any more, and how long they are.
+    /// Entries that are to be appended when the log need not stay as it is any more, each message behind the one before,
+    /// and how long they are.
     kept: Vec<Message>,
     kept_bytes: usize,
-    /// When it last knew of a leader.
+    /// When it last heard of its leader, or led.
     led_until: Duration,
     applied_by_others: Vec<(u64, Seq)>,
     /// The entry whose members are those of `member`, as [`Inbox::members_at`] has it; `None` before the first turn.
@@ -335,15 +336,29 @@ impl Driver {
                 self.stands_for = ElectionReason::of_number(message.reason());
             }
         }
-        let bytes = message.entry_bytes();
-        if bytes > 0 && self.storage.keeps_log_still() {
-            if self.kept_bytes + bytes <= KEPT_BYTES_MAX {
-                self.kept_bytes += bytes;
-                self.kept.push(message);
+        if self.storage.keeps_log_still()
+            && let Some(follows) = message.follows()
+        {
+            let bytes = message.entry_bytes();
+            // The leader would send from its first entry anew what cannot be taken, again and again.
+            if bytes == 0 && follows > self.member.last() {
+                return Ok(());
             }
-            return Ok(());
+            if bytes > 0 {
+                let is_new = self.kept.last().is_none_or(|last| last.follows() < Some(follows));
+                if is_new && self.kept_bytes + bytes <= KEPT_BYTES_MAX {
+                    self.kept_bytes += bytes;
+                    self.kept.push(message);
+                }
+                return Ok(());
+            }
         }
+        let sign_of = message.is_of_leader().then(|| message.from());
         let received = self.member.receive(message);
+        // Who never stands for election does not forget a leader that is silent.
+        if sign_of.is_some() && self.member.leader() == sign_of {
+            self.led_until = self.now();
+        }
         received.map_err(|error| self.storage.consensus_failed(&error))
     }
 
@@ -647,7 +662,7 @@ impl Driver {
         }
         // Nobody can tell what else stays of what it has: it may be all that there is left to read.
         let now = self.now();
-        if self.member.leader().is_some() {
+        if self.member.role() == Role::Leader {
             self.led_until = now;
         } else if now.saturating_sub(self.led_until) >= self.inbox.election_timeout() * LEADERLESS_TIMEOUTS {
             self.shown = self.shown.min(self.member.committed());

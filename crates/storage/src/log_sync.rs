@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A crash forgets of what is known to stay what became known in so long a time.
+/// What is known to stay is noted so often while something waits for the disk, which the note then goes with, and
+/// otherwise after the longer time, with a sync of its own.
 const NOTE_COMMIT_EVERY: Duration = Duration::from_millis(100);
+const NOTE_COMMIT_WITHIN: Duration = Duration::from_secs(1);
 
 /// What waits for the disk.
 #[derive(Default)]
@@ -25,14 +27,17 @@ pub(crate) struct Unwritten {
 
 pub(crate) fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
     let clock = storage.env.clock.clone();
-    let mut note_due = Duration::ZERO;
+    let mut noted = clock.monotonic();
     while unwritten.alarm.wait(NOTE_COMMIT_EVERY) {
         loop {
             let waiting = std::mem::take(&mut *unwritten.waiting.lock());
             let now = clock.monotonic();
-            if now >= note_due {
-                note_due = now + NOTE_COMMIT_EVERY;
-                // In the same group as what waits.
+            let pause = match waiting.is_empty() {
+                true => NOTE_COMMIT_WITHIN,
+                false => NOTE_COMMIT_EVERY,
+            };
+            if now.saturating_sub(noted) >= pause {
+                noted = now;
                 match storage.note_commit() {
                     // A full disk is waited for below, where somebody waits for it.
                     Ok(()) | Err(LogError::OutOfSpace { .. }) => {}
