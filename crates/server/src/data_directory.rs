@@ -22,7 +22,7 @@ mod oplog_size;
 mod repair_mark;
 
 pub use copy_place::{BegunCopy, CopyPlace};
-pub use key_place::{KeyPlaceError, Rotation, keys_to_read, rotate};
+pub use key_place::{KeyPlaceError, Rotated, Rotation, keys_to_read, rotate};
 pub use metadata::Traces;
 pub use oplog_size::{AskedOplog, keep_oplog_retention};
 pub use repair_mark::RepairMark;
@@ -41,7 +41,7 @@ pub const METADATA_FILE: &str = "storage.bson";
 /// Name of the key store.
 pub const KEY_STORE_FILE: &str = "encryption.keys";
 /// Name of the key store's second copy: without a whole one nothing of the directory can be read.
-const KEY_STORE_COPY_FILE: &str = "encryption.keys.copy";
+pub(crate) const KEY_STORE_COPY_FILE: &str = "encryption.keys.copy";
 /// A configuration of the replica set that is to be forced at the next start.
 const FORCED_FILE: &str = "forced-configuration.bson";
 /// Name of the directory of what operations spill, as MongoDB's.

@@ -171,18 +171,21 @@ fn try_to_rotate(db_path: &Path, source: Option<&KeySource>, task: &RotationTask
     let fs = vfs::RealFs::new();
     let master = source.load()?;
     let done = |rotation: Rotation<'_>| {
-        let generations = data_directory::rotate(&fs, db_path, &master, &rotation);
-        generations.map_err(|error| error.to_string())
+        let rotated = data_directory::rotate(&fs, db_path, &master, &rotation).map_err(|error| error.to_string())?;
+        let follows = rotated.copy_failed.map_or_else(String::new, |error| {
+            format!(". The second copy of the key store follows at the next start: {error}")
+        });
+        Ok::<_, String>((rotated.generations, follows))
     };
     Ok(match task {
         RotationTask::Master(new) => {
             let new = new.load()?;
-            done(Rotation::Master(&new))?;
-            "the data keys are wrapped with the new master key: start with that from now on".to_owned()
+            let (_, follows) = done(Rotation::Master(&new))?;
+            format!("the data keys are wrapped with the new master key: start with that from now on{follows}")
         }
         RotationTask::Data => {
-            let generations = done(Rotation::Data)?;
-            format!("what is written from the next start on is sealed with data key {generations}")
+            let (generations, follows) = done(Rotation::Data)?;
+            format!("what is written from the next start on is sealed with data key {generations}{follows}")
         }
     })
 }

@@ -215,7 +215,9 @@ fn restore_into(request: &Request<'_>) -> Result<Restored> {
     }
     copy_all(request.backup, request.out, &|name| name != data_directory::LOCK_FILE)?;
     if let Some(store) = newer {
-        copy_file(&store, &request.out.join(data_directory::KEY_STORE_FILE))?;
+        for name in [data_directory::KEY_STORE_FILE, data_directory::KEY_STORE_COPY_FILE] {
+            copy_file(&store, &request.out.join(name))?;
+        }
     }
     let env = Env {
         fs: real.clone(),

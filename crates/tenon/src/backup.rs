@@ -406,6 +406,11 @@ fn replace_keys(unfinished: &Path, name: &Path, backup: &Path) -> Result<()> {
     if present != fs::read(name).unwrap_or_default() {
         eprintln!("the backup has the server's present keys: it is opened with its present master key");
     }
+    // One that lacks a key must not stay: the next start makes it anew.
+    let copy = with_suffix(name, ".copy");
+    if copy.try_exists()? {
+        fs::remove_file(&copy).with_context(|| format!("removing {}", copy.display()))?;
+    }
     renamed(unfinished, name)?;
     sync_directory(backup)
 }

@@ -3,11 +3,16 @@
 //! All of a directory is encrypted or nothing, from its first file on. `storage.bson` says which; so a key store that
 //! is lost, and a key that is given for a directory that is not encrypted, are told by name.
 
-use super::{DataDirectoryError, KEY_STORE_COPY_FILE, KEY_STORE_FILE, Result, io, lock, read_start, write_whole};
+use super::metadata::BEGUN_FILE;
+use super::{DataDirectoryError, KEY_STORE_COPY_FILE, KEY_STORE_FILE, Result, io, lock, read_start};
+use super::{remove_file, write_unnamed, write_whole};
 use crypt::{KEY_STORE_BYTES_MAX, KeyStore, KeyStoreError, Keys, MasterKey};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::FileSystem;
+
+/// Where a first copy goes that is damaged.
+const ASIDE_FILE: &str = "encryption.keys.damaged";
 
 /// Why a directory and a master key do not go together.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +31,11 @@ pub enum KeyPlaceError {
     /// The metadata says that it is encrypted.
     #[error("its key store {KEY_STORE_FILE} is missing: without it nothing can be read. Restore it from a backup")]
     Lost,
+    /// The second copy is still under the master key that was given, and the first one is not.
+    #[error(
+        "the master key given is the former one: its key store {KEY_STORE_FILE} has another one since, and {KEY_STORE_COPY_FILE} was not replaced with it, or comes from elsewhere. Start with the new one; if that is lost, and no data key was added since, a copy of {KEY_STORE_COPY_FILE} in the place of {KEY_STORE_FILE} opens with the former one"
+    )]
+    CutShort,
     /// It cannot be used.
     #[error("its key store {KEY_STORE_FILE} {0}")]
     Store(#[from] crypt::KeyStoreError),
@@ -58,7 +68,7 @@ fn exists(fs: &dyn FileSystem, directory: &Path) -> Result<bool> {
 }
 
 /// The store of a directory, and the bytes it was read from; `None` where there is no file of it. Where the first copy
-/// is missing, damaged or cannot be read, the second one counts.
+/// is missing or damaged, the second one counts. Not where it cannot be read for once: it may be the newer one.
 fn read_store(fs: &dyn FileSystem, directory: &Path, master: &MasterKey) -> Result<Option<(KeyStore, Vec<u8>)>> {
     let decoded = |name: &str| {
         let Some(bytes) = read_file(fs, directory, name)? else {
@@ -70,29 +80,81 @@ fn read_store(fs: &dyn FileSystem, directory: &Path, master: &MasterKey) -> Resu
         }
     };
     let first = decoded(KEY_STORE_FILE);
-    let is_unusable = match &first {
-        Ok(found) => found.is_none(),
+    let (is_unusable, is_others) = match &first {
+        Ok(found) => (found.is_none(), false),
         // A damaged version looks like a later one, whose two copies are the same.
-        Err(DataDirectoryError::Keys { reason, .. }) => matches!(
-            reason,
-            KeyPlaceError::Store(KeyStoreError::Damaged(_) | KeyStoreError::Version(_))
+        Err(DataDirectoryError::Keys {
+            reason: KeyPlaceError::Store(error),
+            ..
+        }) => (
+            matches!(error, KeyStoreError::Damaged(_) | KeyStoreError::Version(_)),
+            matches!(error, KeyStoreError::OtherMaster { .. }),
         ),
-        Err(_) => true,
+        Err(_) => (false, false),
     };
-    match (is_unusable, &first) {
-        (false, _) => first,
-        (true, Ok(_)) => decoded(KEY_STORE_COPY_FILE),
-        (true, Err(_)) => match decoded(KEY_STORE_COPY_FILE) {
-            Ok(Some(second)) => Ok(Some(second)),
-            _ => first,
-        },
+    if !is_unusable && !is_others {
+        return first;
+    }
+    match (decoded(KEY_STORE_COPY_FILE), first) {
+        (Ok(Some(_)), _) if is_others => Err(refused(directory, KeyPlaceError::CutShort)),
+        (Ok(Some(second)), _) => Ok(Some(second)),
+        (second, Ok(_)) => second,
+        (_, first) => first,
     }
 }
 
-/// The first copy decides: one of the two is whole at any moment.
-fn write_store(fs: &dyn FileSystem, directory: &Path, bytes: &[u8]) -> Result<()> {
-    write_whole(fs, directory, KEY_STORE_FILE, bytes)?;
-    write_whole(fs, directory, KEY_STORE_COPY_FILE, bytes)
+/// Replaces both copies. What takes space comes first, and then the first copy decides: one of the two is whole at any
+/// moment. Answers why the second one may not have been replaced, which the next start does.
+fn write_store(fs: &dyn FileSystem, directory: &Path, bytes: &[u8]) -> Result<Option<DataDirectoryError>> {
+    let names = [KEY_STORE_FILE, KEY_STORE_COPY_FILE];
+    let written = names
+        .iter()
+        .try_for_each(|name| write_unnamed(fs, directory, name, bytes).map(drop));
+    let rename = |name: &str| {
+        let target = directory.join(name);
+        fs.rename(&directory.join(format!("{name}.new")), &target)
+            .map_err(io("rename", &target))
+    };
+    if let Err(error) = written.and_then(|()| rename(KEY_STORE_FILE)) {
+        for name in names {
+            let _ = remove_file(fs, &directory.join(format!("{name}.new")));
+        }
+        return Err(error);
+    }
+    let sync = || fs.sync_directory(directory).map_err(io("sync", directory));
+    let copied = sync().and_then(|()| rename(KEY_STORE_COPY_FILE)).and_then(|()| sync());
+    Ok(copied.err())
+}
+
+/// Gives a copy of the store that differs the bytes that count. On a full disk, say, one copy is enough to start, and a
+/// later start writes the other one; but not beside one that would be taken for whole later, and may lack a key.
+fn make_same(
+    fs: &dyn FileSystem,
+    directory: &Path,
+    (name, bytes): (&str, &[u8]),
+    master: Option<&MasterKey>,
+) -> Result<()> {
+    let found = read_file(fs, directory, name);
+    let (is_same, is_stale) = match (&found, master) {
+        (Ok(Some(found)), Some(master)) => {
+            let decoded = KeyStore::decode(found, master);
+            let is_whole = matches!(decoded, Ok(_) | Err(KeyStoreError::OtherMaster { .. }));
+            (found == bytes, is_whole)
+        }
+        _ => (false, false),
+    };
+    if is_same {
+        return Ok(());
+    }
+    let first = directory.join(KEY_STORE_FILE);
+    if name == KEY_STORE_FILE && matches!(found, Ok(Some(_))) {
+        let aside = fs.rename(&first, &directory.join(ASIDE_FILE));
+        aside.map_err(io("rename", &first))?;
+    }
+    match write_whole(fs, directory, name, bytes) {
+        Err(error) if is_stale => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The store that a directory has; `None` where it is not encrypted, or not yet.
@@ -130,17 +192,16 @@ pub(super) fn keys(
         (Some((store, bytes)), _) => {
             // Before anything is sealed with a key that the second copy may lack.
             for name in [KEY_STORE_FILE, KEY_STORE_COPY_FILE] {
-                if !matches!(read_file(fs, directory, name), Ok(Some(found)) if found == bytes) {
-                    // On a full disk, say: one copy is enough to start, and a later start writes the other one.
-                    let _ = write_whole(fs, directory, name, &bytes);
-                }
+                make_same(fs, directory, (name, bytes.as_slice()), master)?;
             }
             store
         }
         (None, Some(master)) => {
             let store = KeyStore::create();
-            write_store(fs, directory, &store.encode(master))?;
-            store
+            match write_store(fs, directory, &store.encode(master))? {
+                None => store,
+                Some(error) => return Err(error),
+            }
         }
         (None, None) => return Ok(None),
     };
@@ -185,9 +246,18 @@ pub enum Rotation<'m> {
     Data,
 }
 
-/// Rotates keys of a directory that no server uses. After a crash the store is the old one or the new one. Answers how
-/// many generations of data keys there are.
-pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotation: &Rotation<'_>) -> Result<usize> {
+/// A rotation that is in force.
+#[derive(Debug)]
+pub struct Rotated {
+    /// How many generations of data keys there are.
+    pub generations: usize,
+    /// Why the second copy may not have been replaced: the next start does it.
+    pub copy_failed: Option<DataDirectoryError>,
+}
+
+/// Rotates keys of a directory that no server uses. After a crash the store is the old one or the new one; after an
+/// error it is the old one.
+pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotation: &Rotation<'_>) -> Result<Rotated> {
     if !fs.exists(directory).map_err(io("look at", directory))? {
         return Err(DataDirectoryError::Missing(directory.to_owned()));
     }
@@ -200,10 +270,13 @@ pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotatio
         };
         return Err(refused(directory, reason));
     }
-    let _locks = [
-        lock(fs, directory, super::LOCK_FILE)?,
-        lock(fs, directory, super::METADATA_FILE)?,
-    ];
+    let mut locks = vec![lock(fs, directory, super::LOCK_FILE)?];
+    // A lock makes its file: an empty one would be metadata that are damaged.
+    for name in [super::METADATA_FILE, BEGUN_FILE] {
+        if fs.exists(&directory.join(name)).map_err(io("look at", directory))? {
+            locks.push(lock(fs, directory, name)?);
+        }
+    }
     let found = read_store(fs, directory, master)?;
     let (mut store, _) = found.ok_or_else(|| refused(directory, KeyPlaceError::Lost))?;
     let wrapping = match rotation {
@@ -213,8 +286,12 @@ pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotatio
             master
         }
     };
-    write_store(fs, directory, &store.encode(wrapping))?;
-    Ok(store.generations())
+    let copy_failed = write_store(fs, directory, &store.encode(wrapping))?;
+    drop(locks);
+    Ok(Rotated {
+        generations: store.generations(),
+        copy_failed,
+    })
 }
 
 #[cfg(test)]
@@ -364,8 +441,9 @@ mod tests {
             reason(rotate(&fs, path, &master(2), &Rotation::Data)),
             KeyPlaceError::Store(_)
         ));
-        assert_eq!(rotate(&fs, path, &master(1), &Rotation::Data).unwrap(), 2);
-        assert_eq!(rotate(&fs, path, &master(1), &Rotation::Master(&master(3))).unwrap(), 2);
+        let generations = |master: &MasterKey, rotation| rotate(&fs, path, master, &rotation).unwrap().generations;
+        assert_eq!(generations(&master(1), Rotation::Data), 2);
+        assert_eq!(generations(&master(1), Rotation::Master(&master(3))), 2);
         assert_eq!(open(&fs, Some(&master(3))).unwrap().keys.unwrap().generation(), 2);
     }
 
@@ -428,12 +506,26 @@ mod tests {
             drop(open(&fs, Some(&master(1))).unwrap());
             write_store(&fs, Path::new("/db"), &whole).unwrap();
         }
+        assert!(fs.exists(&Path::new("/db").join(ASIDE_FILE)).unwrap());
         // A rotation cut short between the two.
         let old = bytes(&paths[1]);
         rotate(&fs, Path::new("/db"), &master(1), &Rotation::Data).unwrap();
         write_whole(&fs, Path::new("/db"), KEY_STORE_COPY_FILE, &old).unwrap();
         drop(open(&fs, Some(&master(1))).unwrap());
         assert_eq!(bytes(&paths[1]), bytes(&paths[0]));
+    }
+
+    #[test]
+    fn the_former_master_key_is_told_from_a_strange_one() {
+        let (fs, path) = (disk(), Path::new("/db"));
+        drop(open(&fs, Some(&master(1))).unwrap());
+        let old = read_start(&fs, &path.join(KEY_STORE_COPY_FILE), 1 << 20).unwrap();
+        rotate(&fs, path, &master(1), &Rotation::Master(&master(2))).unwrap();
+        write_whole(&fs, path, KEY_STORE_COPY_FILE, &old).unwrap();
+        assert!(matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::CutShort));
+        assert!(matches!(reason(open(&fs, Some(&master(3)))), KeyPlaceError::Store(_)));
+        drop(open(&fs, Some(&master(2))).unwrap());
+        assert!(matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Store(_)));
     }
 
     #[test]
