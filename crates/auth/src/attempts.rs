@@ -91,6 +91,13 @@ impl Attempts {
         proven.is_some_and(|at| now.saturating_sub(*at) <= PROVEN_FOR)
     }
 
+    /// How long an attempt would wait now.
+    pub fn wait(&self, key: u64, now: Duration) -> Duration {
+        let known = self.failures.get(&key);
+        let counts = known.filter(|failures| now.saturating_sub(failures.last) <= FORGOTTEN_AFTER);
+        counts.map_or(Duration::ZERO, |failures| failures.next.saturating_sub(now))
+    }
+
     /// The attempt failed.
     pub fn failed(&mut self, key: u64, now: Duration) {
         if !self.failures.contains_key(&key) && self.failures.len() >= ATTEMPTS_MAX {
@@ -223,7 +230,9 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(attempts.admit_where(1, at(0), |_| false), Admission::Refused);
         }
+        assert_eq!(attempts.wait(1, at(0)), at(20));
         assert_eq!(attempts.admit(1, at(0)), Admission::Proven(at(20)));
+        assert_eq!((attempts.wait(1, at(0)), attempts.wait(2, at(0))), (at(40), at(0)));
         // Who need not wait needs no room.
         let later = attempts.admit_where(1, at(1000), |_| false);
         assert_eq!(later, Admission::Proven(at(0)));

@@ -272,6 +272,12 @@ impl Server {
         self.access.throttle.is_proven(key, self.env.clock.monotonic())
     }
 
+    /// How long an attempt to prove to be the user would have to wait, as others have failed at the client's address.
+    pub fn wait_of_proof(&self, client: &Client, database: &str, user: &str) -> Duration {
+        let key = throttle::key(self.pretence(), user, database, client.peer().address());
+        self.access.throttle.wait_of(key, self.env.clock.monotonic())
+    }
+
     /// What tells the sessions of a connection's user from those of others: nobody's without access control.
     pub(crate) fn session_user_of(&self, client: &Client) -> [u8; 32] {
         let state = client.authentication.lock();

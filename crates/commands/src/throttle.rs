@@ -102,6 +102,11 @@ impl Throttle {
         done.map(|()| true)
     }
 
+    /// How long an attempt would have to wait now.
+    pub fn wait_of(&self, key: u64, now: Duration) -> Duration {
+        self.attempts.lock().wait(key, now)
+    }
+
     fn sleep(&self, wait: Duration, operation: &Operation) -> Result<()> {
         let _asleep = vfs::asleep();
         let mut left = wait;

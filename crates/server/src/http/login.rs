@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Users of the page are those of this database.
 const DATABASE: &str = "admin";
@@ -24,18 +25,20 @@ pub struct Login {
     under_way: Mutex<UnderWay>,
 }
 
-/// Proofs under way at a time, and as many again of users who have proven themselves of late. Who failed before waits
-/// in one, and must not take all connections.
+/// Proofs under way at a time, and as many again of users who have proven themselves of late.
 const UNDER_WAY_MAX: usize = 8;
-/// Of one user at one address, unless it has proven itself of late.
-const UNDER_WAY_OF_ONE_MAX: usize = 2;
+/// Of one user at one address, unless it has proven itself of late: one does not make another one wait.
+const UNDER_WAY_OF_ONE_MAX: usize = 1;
+
+/// Where a user has not proven itself of late its attempt waits in a place for no longer.
+const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// What came of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     Given,
     Failed,
-    /// Too many are under way.
+    /// Too many are under way, or proofs of that name failed a moment ago.
     NotAsked,
 }
 
@@ -77,7 +80,8 @@ impl UnderWay {
 }
 
 impl Login {
-    /// Whether `client` is now the user. Waits when proofs of that name failed before.
+    /// Whether `client` is now the user. When proofs of that name failed before it waits, but not for long: guesses at
+    /// a few names would take all places.
     pub fn prove(&self, server: &Arc<Server>, client: &Arc<Client>, user: &str, password: &str) -> Proof {
         let is_proven = server.has_proven_of_late(client, DATABASE, user);
         let who = (user.to_owned(), client.peer().address());
@@ -85,6 +89,9 @@ impl Login {
             return Proof::NotAsked;
         }
         let _done = scopeguard::guard(&self.under_way, |under_way| under_way.lock().leave(&who, is_proven));
+        if !is_proven && server.wait_of_proof(client, DATABASE, user) > WAIT_MAX {
+            return Proof::NotAsked;
+        }
         match self.converse(server, client, user, password) {
             Some(()) => Proof::Given,
             None => Proof::Failed,

@@ -78,7 +78,8 @@ impl Site {
         let client = match self.admit(visitor, request) {
             Ok(client) => client,
             Err(Proof::NotAsked) => {
-                return Reply::refusal((503, "Service Unavailable"), "Too many log in at this moment.");
+                let sentence = "Too many log in at this moment, or have failed to.";
+                return Reply::refusal((503, "Service Unavailable"), sentence).with_header("Retry-After", "1");
             }
             Err(_) => {
                 return Reply::refusal((401, "Unauthorized"), "Log in as a user of the database admin.")
