@@ -7,6 +7,7 @@
 //! dissertation, 4.1).
 
 use super::step_down::heir;
+use super::takeover::Takeover;
 use super::update::{self, Images, Statement};
 use super::{default_concerns, replication};
 use crate::error::{CommandError, Result};
@@ -35,10 +36,6 @@ const STEP_PATIENCE_MS: u64 = 5_000;
 const TERMS_SKIPPED: u64 = 1 << 20;
 /// A member with a higher priority is given the leadership when it has been there for so long.
 const UP_FOR: Duration = Duration::from_secs(1);
-/// Between two attempts to give it to such a member: so many election time-outs at first, twice as long each time, and
-/// this at most. Writes wait during an attempt.
-const TAKEOVER_TIMEOUTS: u32 = 2;
-const TAKEOVER_WAIT_MAX: Duration = Duration::from_secs(600);
 
 pub(super) fn set<'i>(call: &Invocation<'i>) -> Result<&'i ReplicaSet> {
     call.server
@@ -491,7 +488,16 @@ impl Server {
             return;
         };
         let last = Seq(self.storage.log().last_seq().0.saturating_sub(CAUGHT_UP_WITHIN));
-        let Some(heir) = heir(set, &member, &standing, last, &[]) else {
+        let version = member.config.as_ref().map_or(-1, |config| config.version);
+        upkeep.takeover.forget(version, |heir, since| {
+            let of = member.by_consensus_id(heir);
+            of.map(|of| set.peer(of.id))
+                .is_none_or(|peer| !peer.may_stand || peer.up_since != since)
+        });
+        if upkeep.takeover.is_under_way(now) {
+            return;
+        }
+        let Some(heir) = heir(set, &member, &standing, last, &upkeep.takeover.not_due(now)) else {
             return;
         };
         let higher = member.by_consensus_id(heir).filter(|of| of.priority > me.priority);
@@ -501,7 +507,9 @@ impl Server {
         });
         let settings = member.config.as_ref().map(|config| config.settings.election_timeout_ms);
         let election_timeout = Duration::from_millis(settings.unwrap_or(0));
-        if is_up && upkeep.takeover.begin(now, election_timeout) {
+        if let Some(higher) = higher.filter(|_| is_up) {
+            let up_since = set.peer(higher.id).up_since;
+            upkeep.takeover.begin(heir, up_since, now, election_timeout);
             self.storage.transfer_leadership(heir, ElectionReason::Priority);
         }
     }
@@ -544,27 +552,6 @@ pub struct Upkeep {
     /// Monotonic time when there last was a leader, of an arbiter.
     leaderless_since: Duration,
     takeover: Takeover,
-}
-
-/// Attempts to give leadership to a member with a higher priority: that one has not taken it as long as there are more.
-#[derive(Default)]
-struct Takeover {
-    /// Monotonic time of the next one, and how long that is after the last one.
-    due: Duration,
-    wait: Duration,
-}
-
-impl Takeover {
-    /// Whether it is time for one, which begins then.
-    fn begin(&mut self, now: Duration, election_timeout: Duration) -> bool {
-        let is_due = now >= self.due;
-        if is_due {
-            let shortest = (election_timeout * TAKEOVER_TIMEOUTS).min(TAKEOVER_WAIT_MAX);
-            self.wait = (self.wait * 2).clamp(shortest, TAKEOVER_WAIT_MAX);
-            self.due = now + self.wait;
-        }
-        is_due
-    }
 }
 
 /// The next change of consensus that the configuration asks for, and its name.
@@ -675,16 +662,6 @@ mod tests {
             progress: of.iter().map(progress).collect(),
             ..Standing::default()
         }
-    }
-
-    /// One that did not take the leadership was offered it again at once, for as long as it did not.
-    #[test]
-    fn a_member_that_does_not_take_the_leadership_is_left_alone_for_longer_each_time() {
-        let mut takeover = Takeover::default();
-        let begun = (0..2000).map(Duration::from_secs);
-        let begun = begun.filter(|now| takeover.begin(*now, Duration::from_secs(10)));
-        let seconds: Vec<_> = begun.map(|now| now.as_secs()).collect();
-        assert_eq!(seconds, [0, 20, 60, 140, 300, 620, 1220, 1820]);
     }
 
     /// Every step changes one vote at most, and the last one is what the configuration says.

@@ -72,6 +72,7 @@ mod stage_destination;
 mod step_down;
 mod sync_from;
 mod system_metrics;
+mod takeover;
 mod text_index;
 pub(crate) mod timeseries;
 mod top;
