@@ -7,6 +7,38 @@ use query::raw::Elements;
 use wire::ErrorCode;
 use wire::limits::WRITE_BATCH_MAX;
 
+/// Those of [`is_generic`].
+const GENERIC_NAMES: [&[u8]; 25] = [
+    b"$db",
+    b"lsid",
+    b"$clusterTime",
+    b"$readPreference",
+    b"$configTime",
+    b"$topologyTime",
+    b"$audit",
+    b"$client",
+    b"txnNumber",
+    b"stmtId",
+    b"autocommit",
+    b"startTransaction",
+    b"readConcern",
+    b"writeConcern",
+    b"maxTimeMS",
+    b"maxTimeMSOpOnly",
+    b"comment",
+    b"apiVersion",
+    b"apiStrict",
+    b"apiDeprecationErrors",
+    b"help",
+    b"databaseVersion",
+    b"shardVersion",
+    b"mayBypassWriteBlocking",
+    b"rawData",
+];
+
+// A bit of a `u32` stands for each.
+const _: () = assert!(GENERIC_NAMES.len() <= 32);
+
 /// Fields every command may carry and that are handled once, before the command runs.
 pub fn is_generic(name: &[u8]) -> bool {
     matches!(
@@ -73,10 +105,13 @@ pub struct FieldNames<'b> {
     count: usize,
     /// A bit for each name before, which few others share: only then names are compared.
     seen: u128,
+    /// Behind [`Self::MAX`] fields: which of [`GENERIC_NAMES`] have come, a bit each.
+    seen_generic: u32,
 }
 
 impl<'b> FieldNames<'b> {
-    /// As many fields are looked at, which is more than any command knows: with more of them, one is unknown.
+    /// As many fields are looked at, which is more than any command knows: with more of them, one is unknown. Behind
+    /// them only those are that every command has, and that are read before an unknown one is refused.
     pub const MAX: usize = 64;
 
     /// Of `body`, none of whose fields has been read.
@@ -86,13 +121,14 @@ impl<'b> FieldNames<'b> {
             body,
             count: 0,
             seen: 0,
+            seen_generic: 0,
         }
     }
 
     /// The next field is called `name`. Fails where one before is, too (`IDLDuplicateField`).
     pub fn add(&mut self, name: &[u8]) -> Result<()> {
         if self.count == Self::MAX {
-            return Ok(());
+            return self.add_generic(name);
         }
         let at = |place: usize| name.get(place).map_or(0, |byte| u32::from(*byte));
         let mixed = at(0) ^ at(name.len() / 2) << 3 ^ at(name.len().wrapping_sub(1)) << 6 ^ (name.len() as u32) << 9;
@@ -105,14 +141,31 @@ impl<'b> FieldNames<'b> {
         Ok(())
     }
 
+    fn add_generic(&mut self, name: &[u8]) -> Result<()> {
+        let Some(place) = GENERIC_NAMES.iter().position(|generic| *generic == name) else {
+            return Ok(());
+        };
+        let bit = 1_u32 << place;
+        // Only the first time the fields before have to be looked at.
+        if self.seen_generic & bit != 0 {
+            return Err(self.twice(name));
+        }
+        self.seen_generic |= bit;
+        self.compare(name)
+    }
+
+    fn twice(&self, name: &[u8]) -> CommandError {
+        let (command, name) = (self.command, String::from_utf8_lossy(name));
+        CommandError::new(
+            ErrorCode(40413),
+            format!("BSON field '{command}.{name}' is a duplicate field"),
+        )
+    }
+
     fn compare(&self, name: &[u8]) -> Result<()> {
         for before in Elements::new(self.body).take(self.count) {
             if before?.name() == name {
-                let (command, name) = (self.command, String::from_utf8_lossy(name));
-                return Err(CommandError::new(
-                    ErrorCode(40413),
-                    format!("BSON field '{command}.{name}' is a duplicate field"),
-                ));
+                return Err(self.twice(name));
             }
         }
         Ok(())
@@ -359,6 +412,11 @@ impl<'a> Arguments<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn generic_names_are_generic() {
+        assert!(GENERIC_NAMES.iter().all(|name| is_generic(name)));
+    }
 
     #[test]
     fn booleans_take_every_number_and_flags_none() {

@@ -335,6 +335,14 @@ mod tests {
             body.append(CString::try_from(name).expect("no zero byte"), 1);
         }
         assert_eq!(read(&body, &[]), 0);
+        // Nor does one of them hide a field that every command has and that comes twice.
+        for name in ["maxTimeMS", "$db"] {
+            let mut twice = body.clone();
+            for _ in 0..2 {
+                twice.append(CString::try_from(name).expect("no zero byte"), 1);
+            }
+            assert_eq!(read(&twice, &[]), 40413, "{name}");
+        }
     }
 
     #[test]
