@@ -85,8 +85,8 @@ struct Driver {
     hands_over_for: ElectionReason,
     /// Why this member stood for election last.
     stands_for: ElectionReason,
-    /// Entries that are to be appended when the log need not stay as it is any more, each message behind the one before,
-    /// and how long they are.
+    /// Entries that are to be appended when the log need not stay as it is any more, each message behind the one
+    /// before, and how long they are.
     kept: Vec<Message>,
     kept_bytes: usize,
     /// When it last heard of its leader, or led.

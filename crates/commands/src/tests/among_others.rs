@@ -93,6 +93,24 @@ fn who_led_an_earlier_term_is_not_obeyed() {
     assert!(!bench.server.storage.leads());
 }
 
+/// It copied all data beside the files that somebody copied, and started anew with them: the lock was gone.
+#[test]
+fn a_locked_member_waits_for_the_unlock_to_become_another() {
+    let bench = among_others();
+    let own = bench.server.storage.standing().expect("it takes part").term;
+    let status = || bench.admin(doc! { "replSetGetStatus": 1 }).get_i32("myState").ok();
+    let lock = doc! { "fsync": 1, "lock": true };
+    succeeded(bench.admin(lock.clone()));
+    says(&bench, own + 1, "leftBehind", true);
+    assert_eq!(status(), Some(1));
+    succeeded(bench.admin(doc! { "fsyncUnlock": 1 }));
+    says(&bench, own + 1, "leftBehind", true);
+    assert_eq!(status(), Some(3));
+    wait_standing(&bench, &|standing| standing.leader.is_none());
+    assert_eq!(code(&bench.admin(lock)), 13_436);
+    assert!(!bench.server.storage.holds_writes_back());
+}
+
 /// Who applies late did not know the members that had come since: its votes for them went nowhere, and a majority that
 /// needed it could elect nobody before its delay was over.
 #[test]
