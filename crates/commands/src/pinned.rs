@@ -3,19 +3,22 @@
 
 use crate::error::{CommandError, Result};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use storage::{AppliedPoint, ClusterTime, PinnedView, Seq, Storage};
 use wire::ErrorCode;
 
-/// A state is kept for so long after it was last asked for, as for MongoDB's `minSnapshotHistoryWindowInSeconds`. What
-/// history that keeps in the engine's memory is bounded there.
+/// A state that was asked for by its time is kept for so long after that, as for MongoDB's
+/// `minSnapshotHistoryWindowInSeconds`. Engines that end snapshots bound what history that keeps in memory.
 const KEPT_FOR: Duration = Duration::from_secs(300);
+/// The same for one that nobody has asked for by its time: most reads of one moment are the only ones of it.
+const KEPT_AT_FIRST_FOR: Duration = Duration::from_secs(60);
 /// Attempts to take a state while nothing is written. After them the state may show a write that is later than its
 /// time.
 const TRIES_MAX: u32 = 1000;
-/// More states are not kept; the one that was not asked for longest goes.
-const KEPT_MAX: usize = 4096;
+/// More states are not kept; the one goes that would go first. Rows that are written between two of them have a version
+/// for each, which every write of the row looks at.
+const KEPT_MAX: usize = 512;
 
 /// A state of all data.
 #[derive(Clone)]
@@ -32,33 +35,59 @@ pub struct PinnedStates {
     states: Mutex<Kept<PinnedView>>,
 }
 
-/// Views by their time, and when each was last asked for.
-struct Kept<V>(BTreeMap<ClusterTime, (V, Duration)>);
+/// Views by their time, and until when each is kept.
+struct Kept<V> {
+    states: BTreeMap<ClusterTime, (V, Duration)>,
+    /// The same times, in the order in which they go.
+    order: BTreeSet<(Duration, ClusterTime)>,
+}
 
 impl<V> Default for Kept<V> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self {
+            states: BTreeMap::new(),
+            order: BTreeSet::new(),
+        }
     }
 }
 
 impl<V: Clone> Kept<V> {
-    fn get(&mut self, time: ClusterTime, now: Duration) -> Option<V> {
-        let (view, used) = self.0.get_mut(&time)?;
-        *used = now;
+    /// That of a time, which is kept until `until` now, or for longer.
+    fn get(&mut self, time: ClusterTime, until: Duration) -> Option<V> {
+        let (view, kept_until) = self.states.get_mut(&time)?;
+        if *kept_until < until {
+            self.order.remove(&(*kept_until, time));
+            self.order.insert((until, time));
+            *kept_until = until;
+        }
         Some(view.clone())
     }
 
-    fn keep(&mut self, time: ClusterTime, view: V, now: Duration) {
-        if self.0.len() >= KEPT_MAX {
-            let unused = self.0.iter().min_by_key(|(time, (_, used))| (*used, **time));
-            let unused = unused.map(|(time, _)| *time);
-            unused.and_then(|time| self.0.remove(&time));
+    /// Answers what is not kept any more instead.
+    fn keep(&mut self, time: ClusterTime, view: V, until: Duration) -> Option<V> {
+        let gone = match self.states.len() >= KEPT_MAX {
+            true => self.take_first(),
+            false => None,
+        };
+        if let Some((_, former)) = self.states.insert(time, (view, until)) {
+            self.order.remove(&(former, time));
         }
-        self.0.insert(time, (view, now));
+        self.order.insert((until, time));
+        gone
     }
 
-    fn expire(&mut self, now: Duration) {
-        self.0.retain(|_, (_, used)| now.saturating_sub(*used) < KEPT_FOR);
+    fn take_first(&mut self) -> Option<V> {
+        let (_, time) = self.order.pop_first()?;
+        self.states.remove(&time).map(|(view, _)| view)
+    }
+
+    /// Answers those whose time is over.
+    fn expire(&mut self, now: Duration) -> Vec<V> {
+        let mut gone = Vec::new();
+        while self.order.first().is_some_and(|(until, _)| *until <= now) {
+            gone.extend(self.take_first());
+        }
+        gone
     }
 }
 
@@ -78,7 +107,12 @@ impl PinnedStates {
                 "readConcern atClusterTime value must not be greater than the current clusterTime",
             ));
         }
-        if let Some(view) = states.get(time, now) {
+        let until = now
+            + match asked {
+                Some(_) => KEPT_FOR,
+                None => KEPT_AT_FIRST_FOR,
+            };
+        if let Some(view) = states.get(time, until) {
             return Ok(PinnedState { view, time });
         }
         let read = || {
@@ -87,13 +121,17 @@ impl PinnedStates {
             Ok((view, seq))
         };
         let (view, time) = newest_state(asked, || storage.newest(), read)?;
-        states.keep(time, view.clone(), now);
+        let gone = states.keep(time, view.clone(), until);
+        // The engine's snapshot ends without the lock.
+        drop(states);
+        drop(gone);
         Ok(PinnedState { view, time })
     }
 
     /// Gives up what nobody has asked for in a while.
     pub fn expire(&self, now: Duration) {
-        self.states.lock().expire(now);
+        let gone = self.states.lock().expire(now);
+        drop(gone);
     }
 }
 
@@ -137,17 +175,21 @@ mod tests {
     fn who_goes_on_reading_a_moment_keeps_it_however_many_others_are_read() {
         let mut kept = Kept::default();
         let at = Duration::from_millis;
-        kept.keep(ClusterTime(1), "first", at(0));
+        kept.keep(ClusterTime(1), "first", KEPT_AT_FIRST_FOR);
         for other in 2..3 * KEPT_MAX as u64 {
-            kept.keep(ClusterTime(other), "other", at(other));
-            assert_eq!(kept.get(ClusterTime(1), at(other)), Some("first"));
-            assert!(kept.0.len() <= KEPT_MAX);
+            let gone = kept.keep(ClusterTime(other), "other", at(other) + KEPT_AT_FIRST_FOR);
+            assert_eq!(gone.is_some(), other > KEPT_MAX as u64);
+            assert_eq!(kept.get(ClusterTime(1), at(other) + KEPT_FOR), Some("first"));
+            assert_eq!(
+                (kept.states.len(), kept.order.len()),
+                (KEPT_MAX.min(other as usize), kept.states.len())
+            );
         }
         assert_eq!(kept.get(ClusterTime(2), at(0)), None);
-        let last = at(3 * KEPT_MAX as u64) + KEPT_FOR;
-        kept.get(ClusterTime(1), last);
-        kept.expire(last + at(1));
-        assert_eq!(kept.0.len(), 1);
+        let last = at(3 * KEPT_MAX as u64);
+        assert_eq!(kept.expire(last + KEPT_AT_FIRST_FOR).len(), KEPT_MAX - 1);
+        assert_eq!(kept.expire(last + KEPT_FOR), ["first"]);
+        assert_eq!((kept.states.len(), kept.order.len()), (0, 0));
     }
 
     /// Whoever asked for a time while others wrote got a later state.
