@@ -71,6 +71,8 @@ pub struct DataDirectory {
     _metadata_lock: Box<dyn DirectoryLock>,
     /// Nothing can be in it yet: engine and log have not opened so far.
     pub is_new: bool,
+    /// The metadata do not have their name yet: of a directory that is new, or by a repair.
+    is_begun: bool,
     /// The last server did not end cleanly.
     pub unclean: bool,
     /// That server kept a log, so what it had acknowledged may be nowhere else.
@@ -121,6 +123,18 @@ pub enum DataDirectoryError {
         /// Asked for.
         wanted: String,
     },
+    /// A first start with something else has not come to its end.
+    #[error(
+        "A first start on {path} did not come to its end, with the storage engine '{engine}' and {encryption}: nothing is stored in it. Start like that again, or remove what is in the directory"
+    )]
+    Begun {
+        /// The directory.
+        path: PathBuf,
+        /// In the metadata.
+        engine: String,
+        /// What the metadata says of that.
+        encryption: &'static str,
+    },
     /// There is nothing to repair.
     #[error("there are no data of tenond's in {0}: is it the right directory? Nothing was changed")]
     NothingThere(PathBuf),
@@ -147,7 +161,7 @@ pub enum DataDirectoryError {
     },
     /// The engine's files are gone.
     #[error(
-        "the files of the storage engine {engine} are missing: there is nothing in {}, and {METADATA_FILE} says that there was. Put them back, or mount the volume that they are on; else restore a backup, or let a member of a replica set copy the others' data into an empty directory. Where the log still begins with the first entry, tenond --repair makes them anew from it", .path.display()
+        "the files of the storage engine {engine} are missing: there is nothing in {}, and {METADATA_FILE} says that there was. Put them back, or mount the volume that they are on; else restore a backup, or let a member of a replica set copy the others' data into an empty directory. Where the log still begins with the first entry, tenond --repair makes them anew from it. If nothing was ever stored in the directory, as after a first start by an earlier version that failed, remove {METADATA_FILE}", .path.display()
     )]
     EngineMissing {
         /// Where its files should be.
@@ -235,11 +249,28 @@ impl DataDirectory {
         if found.is_none() && purpose == Purpose::Repair && metadata::holds_nothing(fs, path, &wanted.engine)? {
             return Err(DataDirectoryError::NothingThere(path.to_owned()));
         }
+        if let Some(found) = &found
+            && found.is_begun
+            && !found.is_of_repair
+            && (found.metadata.engine != wanted.engine || (master.is_some() && !found.is_encrypted))
+        {
+            return Err(DataDirectoryError::Begun {
+                path: path.to_owned(),
+                engine: found.metadata.engine.clone(),
+                encryption: match found.is_encrypted {
+                    true => "--enableEncryption",
+                    false => "no encryption",
+                },
+            });
+        }
         key_place::check(fs, path, found.map(|found| found.is_encrypted), master)?;
         let lock = lock(fs, path, LOCK_FILE)?;
-        let (keys, is_new) = metadata::check(fs, path, wanted, master, purpose)?;
+        let checked = metadata::check(fs, path, wanted, master, purpose)?;
         // The lock stays on the file when that gets its name.
-        let metadata_file = if is_new { metadata::BEGUN_FILE } else { METADATA_FILE };
+        let metadata_file = match checked.is_begun {
+            true => metadata::BEGUN_FILE,
+            false => METADATA_FILE,
+        };
         let metadata_lock = self::lock(fs, path, metadata_file)?;
         let was_replaced = CopyPlace::of(path, &wanted.engine).take_over(fs, path)?;
         if purpose == Purpose::Serve && RepairMark::read(fs, path)?.is_unfinished {
@@ -252,12 +283,13 @@ impl DataDirectory {
             path: path.to_owned(),
             lock,
             _metadata_lock: metadata_lock,
-            is_new,
+            is_new: checked.is_begun && !checked.is_of_repair,
+            is_begun: checked.is_begun,
             unclean,
             // Of what was replaced nothing is asked any more.
             needs_log: !was_replaced && unclean && !String::from_utf8_lossy(&before).contains(NO_JOURNAL),
             was_replaced,
-            keys,
+            keys: checked.keys,
         };
         // Until the log is open, what the last server left counts: this start may be refused, or cut short.
         directory.write_lock(directory.needs_log)?;
@@ -286,18 +318,26 @@ impl DataDirectory {
         if !journal {
             self.note_unlogged(fs)?;
         }
-        if self.is_new {
+        if self.is_begun {
             metadata::finish(fs, &self.path)?;
         }
         self.write_lock(journal)
     }
 
     /// As [`DataDirectory::note_opened`], by a repair: what the last server left counts on.
-    pub fn note_repairable(&self, fs: &dyn FileSystem) -> Result<()> {
-        if self.is_new {
+    pub(crate) fn note_repairable(&self, fs: &dyn FileSystem) -> Result<()> {
+        if self.is_begun {
             metadata::finish(fs, &self.path)?;
         }
         self.write_lock(self.needs_log)
+    }
+
+    /// Removes metadata that a repair wrote anew and that nothing has confirmed.
+    pub(crate) fn give_up_metadata(&self, fs: &dyn FileSystem) -> Result<()> {
+        match self.is_begun && !self.is_new {
+            true => metadata::give_up(fs, &self.path),
+            false => Ok(()),
+        }
     }
 
     /// Notes, for good, that what is stored from here on is in no log. Of a log that begins anew behind that nobody asks

@@ -83,10 +83,17 @@ fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
         replayed_to: Cell::new(Seq::ZERO),
         replaced: None,
     };
-    let salvaged = repair.salvage()?;
-    match repair.rebuild(salvaged.as_ref()) {
+    let rebuilt = repair.salvage().and_then(|salvaged| repair.rebuild(salvaged.as_ref()));
+    match rebuilt {
         Ok(failed) => repair.finish(failed),
-        Err(error) => Err(repair.take_back(error)),
+        Err(error) => {
+            let error = repair.take_back(error);
+            // Written for data that could not be opened they may be wrong; with changes begun they are needed.
+            if !repair.mark.is_unfinished {
+                let _ = repair.directory.give_up_metadata(&*repair.env.fs);
+            }
+            Err(error)
+        }
     }
 }
 

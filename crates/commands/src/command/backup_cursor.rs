@@ -200,7 +200,11 @@ fn documents(
     // the log is for.
     let key_store = settings.encryption.as_ref().map(|encryption| &encryption.key_store);
     let metadata = Some(&settings.metadata_path).filter(|_| extent == Extent::Whole);
-    for path in [metadata, key_store].into_iter().flatten() {
+    // It tells that the log lacks writes, and belongs to the engine's files.
+    let unlogged = settings.metadata_path.with_file_name("journal.unlogged");
+    let has_unlogged = extent == Extent::Whole && call.server.env.fs.exists(&unlogged).unwrap_or(true);
+    let unlogged = Some(&unlogged).filter(|_| has_unlogged);
+    for path in [metadata, unlogged, key_store].into_iter().flatten() {
         documents.push(file(path, measured(path)?));
     }
     for (name, bytes) in backup.engine_files() {

@@ -8,7 +8,7 @@
 //! and neither of them has lost it, and is never taken for an empty one.
 
 use super::{DataDirectoryError, FORMAT_VERSION, METADATA_FILE, Metadata, Purpose, Result, key_place};
-use super::{checked_document, io, parsed, read, with_checksum, write_unnamed};
+use super::{checked_document, io, parsed, read, remove_file, with_checksum, write_unnamed};
 use bson::{Bson, Document, doc};
 use crypt::{Keys, MasterKey};
 use std::fmt;
@@ -34,6 +34,18 @@ pub(super) struct Found {
     pub is_encrypted: bool,
     /// Engine and log have not opened yet.
     pub is_begun: bool,
+    /// A repair wrote it, for data that were there.
+    pub is_of_repair: bool,
+}
+
+/// What [`check`] answers.
+pub(super) struct Checked {
+    /// The directory's.
+    pub keys: Option<Arc<Keys>>,
+    /// The metadata are begun.
+    pub is_begun: bool,
+    /// They are those of a repair.
+    pub is_of_repair: bool,
 }
 
 /// What a server's data leave in a directory, beside the metadata.
@@ -129,14 +141,14 @@ pub(super) fn find_for(fs: &dyn FileSystem, directory: &Path, purpose: Purpose) 
 }
 
 /// Checks that a directory belongs to an engine, and begins the metadata of one that holds nothing yet. Answers its
-/// keys, and whether the metadata is begun. The directory is locked.
+/// keys, and what the metadata is. The directory is locked.
 pub(super) fn check(
     fs: &dyn FileSystem,
     directory: &Path,
     wanted: &Metadata,
     master: Option<&MasterKey>,
     purpose: Purpose,
-) -> Result<(Option<Arc<Keys>>, bool)> {
+) -> Result<Checked> {
     if let Some(found) = find_for(fs, directory, purpose)? {
         if found.metadata.engine != wanted.engine {
             return Err(DataDirectoryError::OtherEngine {
@@ -146,7 +158,11 @@ pub(super) fn check(
             });
         }
         let keys = key_place::keys(fs, directory, Some(found.is_encrypted), master)?;
-        return Ok((keys, found.is_begun));
+        return Ok(Checked {
+            keys,
+            is_begun: found.is_begun,
+            is_of_repair: found.is_of_repair,
+        });
     }
     for foreign in ["WiredTiger", "mongod.lock", "local.0", "_mdb_catalog.wt"] {
         if fs.exists(&directory.join(foreign)).map_err(io("look at", directory))? {
@@ -154,13 +170,14 @@ pub(super) fn check(
         }
     }
     let traces = Traces::find(fs, directory, &wanted.engine)?;
-    let keys = match &traces {
+    let (keys, is_of_repair) = match &traces {
         // The store first: a directory that says it is encrypted has one.
-        Traces { names, .. } if names.is_empty() => key_place::keys(fs, directory, None, master)?,
+        Traces { names, .. } if names.is_empty() => (key_place::keys(fs, directory, None, master)?, false),
         // A store that is lost must not get another one in its place.
         Traces { engines, .. } if purpose == Purpose::Repair && engines[..] == [wanted.engine.clone()] => {
+            let keys = key_place::keys_to_read(fs, directory, master)?;
             put_aside(fs, directory)?;
-            key_place::keys_to_read(fs, directory, master)?
+            (keys, true)
         }
         _ => {
             return Err(DataDirectoryError::MetadataLost {
@@ -173,9 +190,22 @@ pub(super) fn check(
     if keys.is_some() {
         document.insert("encrypted", true);
     }
+    if is_of_repair {
+        document.insert("ofRepair", true);
+    }
     write_unnamed(fs, directory, METADATA_FILE, &with_checksum(document))?;
     fs.sync_directory(directory).map_err(io("sync", directory))?;
-    Ok((keys, true))
+    Ok(Checked {
+        keys,
+        is_begun: true,
+        is_of_repair,
+    })
+}
+
+/// Removes what was begun.
+pub(super) fn give_up(fs: &dyn FileSystem, directory: &Path) -> Result<()> {
+    remove_file(fs, &directory.join(BEGUN_FILE))?;
+    fs.sync_directory(directory).map_err(io("sync", directory))
 }
 
 /// Whether there are no data in a directory.
@@ -252,6 +282,7 @@ pub(super) fn decode(bytes: &[u8], file: &Path) -> Result<Found> {
             },
             is_encrypted,
             is_begun: false,
+            is_of_repair: document.get_bool("ofRepair").unwrap_or(false),
         }),
         _ => Err(damaged("engine or directoryPerDB is missing")),
     }

@@ -371,6 +371,8 @@ fn a_first_start_that_failed_can_be_repeated() {
         DataDirectory::engine_of(&fs, path).unwrap().as_deref(),
         Some("inMemory")
     );
+    let refusal = DataDirectory::open(&fs, path, &metadata("btree"), None).err().unwrap();
+    assert!(matches!(refusal, DataDirectoryError::Begun { .. }), "{refusal}");
     let second = DataDirectory::open(&fs, path, &metadata("inMemory"), None).unwrap();
     assert!(second.is_new && !second.lacks_engine(&fs, "inMemory").unwrap());
     second.note_opened(&fs, true).unwrap();
@@ -432,6 +434,17 @@ fn what_is_damaged_beside_the_data_is_told_with_what_can_be_done() {
     assert!(refusal.contains("--repair with --storageEngine"), "{refusal}");
     let repair = |engine| DataDirectory::open_to_repair(&fs, path, &metadata(engine), None);
     assert!(repair("btree").is_err());
+    let given_up = repair("inMemory").unwrap();
+    given_up.give_up_metadata(&fs).unwrap();
+    drop(given_up);
+    assert!(matches!(
+        open(path, "inMemory"),
+        Err(DataDirectoryError::MetadataLost { .. })
+    ));
+    drop(repair("inMemory").unwrap());
+    let begun = DataDirectory::open(&fs, path, &metadata("inMemory"), None).unwrap();
+    assert!(!begun.is_new, "there may be data");
+    drop(begun);
     let repaired = repair("inMemory").unwrap();
     repaired.note_opened(&fs, true).unwrap();
     repaired.close().unwrap();
