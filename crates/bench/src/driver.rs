@@ -18,6 +18,7 @@ use crate::error::{Doing, Error, Result};
 use crate::interrupt::Interrupt;
 use crate::message::Message;
 use crate::schedule::Schedule;
+use crate::turns::Turns;
 use hdrhistogram::Histogram;
 use report::Pacing;
 use rustix::event::epoll;
@@ -72,8 +73,10 @@ struct Counters {
     latencies: Vec<Buckets>,
     errors: Vec<AtomicU64>,
     restarts: AtomicU64,
+    commands: AtomicU64,
     document_bytes: AtomicU64,
     sent_bytes: AtomicU64,
+    turns: Turns,
     ended: AtomicBool,
     failed: AtomicBool,
 }
@@ -92,6 +95,8 @@ pub struct Counts {
     pub errors: Vec<u64>,
     /// How often an operation of any kind began again.
     pub restarts: u64,
+    /// Commands that the successful operations came with.
+    pub commands: u64,
     /// Bytes of documents written.
     pub document_bytes: u64,
     /// Bytes of requests.
@@ -114,8 +119,10 @@ impl Shared {
             latencies: (0..operations).map(|_| Buckets::default()).collect(),
             errors: zeros(),
             restarts: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
             document_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
+            turns: Turns::new(),
             ended: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         };
@@ -162,6 +169,16 @@ impl Shared {
         seen.iter_mut().enumerate().map(of_kind).collect()
     }
 
+    /// For how long none of the threads that work got to run, at most, since the last time this was asked.
+    pub fn longest_halt(&self) -> Duration {
+        let works = |thread: &&Counters| !thread.ended.load(Ordering::Relaxed);
+        let halts = self.threads.iter().filter(works);
+        halts
+            .map(|thread| thread.turns.longest_halt())
+            .min()
+            .unwrap_or_default()
+    }
+
     fn phase(&self) -> u8 {
         self.phase.load(Ordering::Relaxed)
     }
@@ -180,6 +197,7 @@ impl Shared {
                 counts.errors[kind] += thread.errors[kind].load(Ordering::Relaxed);
             }
             counts.restarts += thread.restarts.load(Ordering::Relaxed);
+            counts.commands += thread.commands.load(Ordering::Relaxed);
             counts.document_bytes += thread.document_bytes.load(Ordering::Relaxed);
             counts.sent_bytes += thread.sent_bytes.load(Ordering::Relaxed);
         }
@@ -236,6 +254,7 @@ impl Client {
         let mut rest = self.message.bytes();
         let mut blocked: Option<Instant> = None;
         while !rest.is_empty() {
+            shared.threads[self.thread].turns.note();
             match self.stream.write(rest) {
                 Ok(0) => return Err(std::io::Error::from(ErrorKind::WriteZero)).doing("sending a request"),
                 Ok(sent) => rest = &rest[sent..],
@@ -395,6 +414,7 @@ impl<'s> Worker<'s> {
         let mut stop_seen: Option<Instant> = None;
         let mut last_look = now;
         loop {
+            self.shared.threads[self.index].turns.note();
             self.start_due()?;
             self.end_pauses()?;
             let any = self.wait(&mut events)?;
@@ -617,6 +637,7 @@ impl<'s> Worker<'s> {
         if phase == RECORD {
             let counters = &self.shared.threads[self.index];
             add(&counters.counts[operation], count);
+            add(&counters.commands, 1);
             add(&counters.document_bytes, document_bytes);
             counters.latencies[operation].add(ns);
             self.clients[index].progress.add(count, took);
@@ -629,11 +650,12 @@ impl<'s> Worker<'s> {
 
     fn refused(&mut self, operation: usize, error: Error) -> Result<()> {
         self.errors += 1;
-        if self.shared.phase() == RECORD {
+        // One that the end overtakes is an error as well.
+        if self.shared.phase() >= RECORD {
             add(&self.shared.threads[self.index].errors[operation], 1);
+            self.first_error
+                .get_or_insert_with(|| format!("{}: {error}", self.plan.names[operation]));
         }
-        self.first_error
-            .get_or_insert_with(|| format!("{}: {error}", self.plan.names[operation]));
         if self.errors > ERRORS_MAX { Err(error) } else { Ok(()) }
     }
 

@@ -31,6 +31,7 @@ mod schedule;
 pub mod server;
 pub mod set;
 pub mod subject;
+mod turns;
 mod watch;
 pub mod workload;
 pub mod zipf;

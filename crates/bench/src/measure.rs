@@ -26,8 +26,10 @@ use std::time::{Duration, Instant};
 
 /// One point of a series.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A point that comes so much too late is none: this program did not get to run, and the clients with it.
+/// A point that comes so much too late is none when no client got to run meanwhile.
 const LATE: Duration = Duration::from_millis(500);
+/// Points of intervals that are so much shorter or longer are taken to the usual length.
+const UNEVEN: Duration = Duration::from_millis(50);
 /// Between two looks at whether something ended the run.
 const LOOK: Duration = Duration::from_millis(50);
 /// A disk with less left is about to be full; stopping now leaves room for the results.
@@ -264,11 +266,9 @@ fn measure_into(
         if let Some(followers) = &mut followers {
             followers.end(&shared);
         }
-        // Only now do the counters stand still, and agree with the histograms.
+        // Only now do the counters stand still.
         let counts = shared.counts();
-        let latencies = recorded.iter().flat_map(|thread| &thread.latencies);
-        let commands = latencies.map(Histogram::len).sum();
-        series.finish(run, phase, &watch, &after, commands);
+        series.finish(run, phase, &watch, &after, counts.commands);
         fill(run, &counts, &before, &after);
         if phase.contended {
             let clients: Vec<ClientProgress> = recorded.iter().flat_map(|thread| &thread.clients).copied().collect();
@@ -366,11 +366,7 @@ fn observe(
         let counts = shared.counts();
         if now >= tick {
             series.sample(subject, &counts, watch, shared);
-            // What was late leaves no rest of an interval behind.
-            tick = match now.duration_since(tick) > LATE {
-                true => now,
-                false => tick,
-            } + INTERVAL;
+            tick = series.next_tick();
             if phase.drop_pages
                 && let Some(data) = subject.data()
             {
@@ -541,6 +537,14 @@ fn settle(run: &mut Run, subject: &mut Subject, before: &Look, after: &Look) -> 
     Ok(())
 }
 
+/// What it would have been in an interval of the usual length.
+fn per_interval(count: u64, elapsed: Duration) -> u64 {
+    if elapsed.abs_diff(INTERVAL) <= UNEVEN {
+        return count;
+    }
+    (count as f64 * INTERVAL.as_secs_f64() / elapsed.as_secs_f64().max(1e-9)).round() as u64
+}
+
 /// Makes the series.
 struct Sampler {
     start: Instant,
@@ -554,8 +558,10 @@ struct Sampler {
     last_counts: Counts,
     last_rate: f64,
     rss_peak: u64,
-    /// Time that is in no interval.
-    left_out: Duration,
+    /// Points up to now.
+    points: u32,
+    /// Times that are in no interval, and how many points were before them.
+    gaps: Vec<(u32, Duration)>,
 }
 
 impl Sampler {
@@ -576,53 +582,77 @@ impl Sampler {
             },
             last_rate: 0.0,
             rss_peak: before.server.map_or(0, |usage| usage.resident_bytes),
-            left_out: Duration::ZERO,
+            points: 0,
+            gaps: Vec::new(),
         }
     }
 
-    /// Operations of each kind since the last point, and goes on to this one; `None` when it is much too late.
-    fn advance(&mut self, look: &Look, counts: &Counts) -> Option<Vec<u64>> {
+    fn left_out(&self) -> Duration {
+        self.gaps.iter().map(|(_, time)| *time).sum()
+    }
+
+    /// When the next point is due.
+    fn next_tick(&self) -> Instant {
+        self.start + self.left_out() + INTERVAL * (self.points + 1)
+    }
+
+    /// Operations of each kind since the last point, as those of one interval, and of how many. Goes on to this one;
+    /// `None` when it is much too late, and no client got to run meanwhile.
+    fn advance(&mut self, look: &Look, counts: &Counts, halt: Duration) -> Option<(Vec<u64>, u32)> {
         let now = counts.operations.iter().zip(&self.last_counts.operations);
         let deltas: Vec<u64> = now.map(|(now, last)| now - last).collect();
         let elapsed = look.at.duration_since(self.last.at);
         self.last_rate = deltas.iter().sum::<u64>() as f64 / elapsed.as_secs_f64().max(1e-9);
         self.last_counts = counts.clone();
-        if elapsed > INTERVAL + LATE {
-            self.left_out += elapsed;
+        if elapsed > INTERVAL + LATE && halt > LATE {
+            self.gaps.push((self.points, elapsed));
             return None;
         }
-        Some(deltas)
+        let measured = look.at.duration_since(self.start).saturating_sub(self.left_out());
+        let due = (measured.as_secs_f64() / INTERVAL.as_secs_f64()).round() as u32;
+        let points = due.saturating_sub(self.points).max(1);
+        self.points += points;
+        let of_one = deltas.into_iter().map(|delta| per_interval(delta, elapsed));
+        Some((of_one.collect(), points))
     }
 
     fn sample(&mut self, subject: &Subject, counts: &Counts, watch: &Watch, shared: &Shared) {
         let look = Look::now(subject);
         let p99_ns = shared.p99_ns(&mut self.latencies);
-        let Some(deltas) = self.advance(&look, counts) else {
+        let Some((deltas, points)) = self.advance(&look, counts, shared.longest_halt()) else {
             self.last = look;
             return;
         };
-        for (column, delta) in self.columns.iter_mut().zip(&deltas) {
+        for _ in 0..points {
+            self.push(&look, &deltas, &p99_ns, watch);
+        }
+        self.last = look;
+    }
+
+    fn push(&mut self, look: &Look, deltas: &[u64], p99_ns: &[u64], watch: &Watch) {
+        let elapsed = look.at.duration_since(self.last.at);
+        let of_one = |bytes: u64| per_interval(bytes, elapsed);
+        for (column, delta) in self.columns.iter_mut().zip(deltas) {
             column.push(*delta);
         }
         for (column, p99) in self.p99_ns.iter_mut().zip(p99_ns) {
-            column.push(p99);
+            column.push(*p99);
         }
         if let (Some(now), Some(last)) = (look.server, self.last.server) {
             self.rss_peak = self.rss_peak.max(now.resident_bytes);
             let cpu = now.cpu.saturating_sub(last.cpu);
-            self.series.server_cpu_us.push(cpu.as_micros() as u64);
+            self.series.server_cpu_us.push(of_one(cpu.as_micros() as u64));
             self.series.rss_bytes.push(now.resident_bytes);
             if let Some(bytes) = difference(last.read_bytes, now.read_bytes) {
-                self.series.read_bytes.push(bytes);
+                self.series.read_bytes.push(of_one(bytes));
             }
             if let Some(bytes) = difference(last.written_bytes, now.written_bytes) {
-                self.series.written_bytes.push(bytes);
+                self.series.written_bytes.push(of_one(bytes));
             }
         }
         let cache = watch.cache();
         self.series.cache_bytes.push(cache.bytes);
         self.series.dirty_bytes.push(cache.dirty_bytes);
-        self.last = look;
     }
 
     fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch, after: &Look, commands: u64) {
@@ -654,13 +684,18 @@ impl Sampler {
             }
         }
         run.stalls = report::stalls(&series, commands);
+        for span in &mut run.stalls {
+            let at = (span.at_seconds / INTERVAL.as_secs_f64()).round() as u32;
+            let before = self.gaps.iter().filter(|(points, _)| *points <= at);
+            span.at_seconds += before.map(|(_, time)| time.as_secs_f64()).sum::<f64>();
+        }
         if let Some(part) = report::collapse(&series, commands) {
             run.figures.insert(report::COLLAPSED.to_owned(), part);
         }
-        if !self.left_out.is_zero() {
+        if !self.gaps.is_empty() {
             run.notes.push(format!(
                 "the load generator itself did not get to run: {:.1} s are left out of the seconds that are told one by one",
-                self.left_out.as_secs_f64()
+                self.left_out().as_secs_f64()
             ));
         }
         run.series = series;
@@ -694,17 +729,20 @@ mod tests {
         };
         let phase = Phase::work("test", "a", &["read"], None);
         let mut series = Sampler::new(&phase, &look(0));
-        let points: Vec<_> = [(1000, 100), (2100, 210), (4700, 211), (5700, 311)]
-            .into_iter()
-            .map(|(ms, count)| {
-                let look = look(ms);
-                let deltas = series.advance(&look, &counts(count));
-                series.last = look;
-                deltas
-            })
-            .collect();
-        assert_eq!(points, [Some(vec![100]), Some(vec![110]), None, Some(vec![100])]);
-        assert_eq!(series.left_out, Duration::from_millis(2600));
+        let mut point = |ms, count, halt_ms| {
+            let look = look(ms);
+            let point = series.advance(&look, &counts(count), Duration::from_millis(halt_ms));
+            series.last = look;
+            point
+        };
+        assert_eq!(point(1000, 100, 0), Some((vec![100], 1)));
+        assert_eq!(point(2100, 210, 0), Some((vec![100], 1)), "110 in 1.1 s");
+        assert_eq!(point(4700, 211, 2600), None);
+        assert_eq!(point(5700, 311, 2600), Some((vec![100], 1)));
+        // Clients that were at work did little because of the server.
+        assert_eq!(point(8700, 314, 90), Some((vec![1], 3)));
+        assert_eq!(series.left_out(), Duration::from_millis(2600));
+        assert_eq!(series.next_tick(), at + Duration::from_millis(9600));
     }
 
     #[test]
