@@ -150,7 +150,7 @@ SLOW = {"$expr": {"$gte": [{"$size": {"$map": {"input": {"$range": [0, 20_000]},
 
 def test_what_writes_goes_on_without_its_client(tmp_path):
     """A job that fires a long update and drops its line, or needs no reply, has it carried out and not half of it."""
-    with Server(tmp_path) as server:
+    with Server(tmp_path, options=MEMBER) as server:
         client = server.client()
         rows = client.t.rows
         rows.insert_many([{"_id": n} for n in range(300)])
@@ -165,15 +165,26 @@ def test_what_writes_goes_on_without_its_client(tmp_path):
                 time.sleep(0.05)
 
         for comment, flags in [("heard", 0), ("unheard", 2)]:
-            change = {"q": SLOW, "u": {"$set": {comment: 1}}, "multi": True}
+            change = {"q": {}, "u": {"$set": {comment: 1}}, "multi": True}
             data = bytearray(message({"update": "rows", "updates": [change], "comment": comment}))
             data[16] = flags
-            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-                connection.sendall(data)
-                until(lambda: comment in running())
+            with client.start_session() as session:
+                session.start_transaction()
+                rows.update_one({"_id": 299}, {"$set": {"held": 1}}, session=session)
+                with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+                    connection.sendall(data)
+                    until(lambda: comment in running())
+                # The server looks each second for clients that are gone.
+                time.sleep(3)
+                assert comment in running()
+                session.abort_transaction()
+            until(lambda: comment not in running())
+            assert rows.count_documents({comment: 1}) == 300
+        rows.insert_many([{"_id": n} for n in range(300, 6000)])
         read = message({"find": "rows", "filter": {"$nor": [SLOW]}, "comment": "read"})
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             connection.sendall(read)
             until(lambda: "read" in running())
-        until(lambda: not running())
-        assert rows.count_documents({"heard": 1}) == rows.count_documents({"unheard": 1}) == 300
+        until(lambda: "read" not in running())
+        # The line that is logged of it, as it was slow, tells how it ended.
+        until(lambda: any('"Interrupted"' in line and '"read"' in line for line in server.log.read_text().splitlines()))

@@ -108,6 +108,19 @@ def test_a_driver_over_tls(tmp_path, files):
     assert server.stop() == 0
 
 
+def test_a_quiet_client_is_told_of_the_end(tmp_path, files):
+    server = serve(tmp_path, "requireTLS", files)
+    context = ssl.create_default_context(cafile=files["ca"])
+    body = bson.encode({"ping": 1, "$db": "admin"})
+    with socket.create_connection(("localhost", server.port), timeout=60) as plain:
+        # Without `close_notify` the end is an error.
+        with context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as wrapped:
+            wrapped.sendall(struct.pack("<iiiiiB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
+            assert len(wrapped.recv(65536)) > 16
+            assert server.stop() == 0
+            assert wrapped.recv(1) == b""
+
+
 def test_both_kinds_on_one_port(tmp_path, files):
     for mode in ("allowTLS", "preferTLS"):
         server = serve(tmp_path / mode, mode, files)
