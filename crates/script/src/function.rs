@@ -1,6 +1,6 @@
 //! A function's source, and what of it the engine is given.
 
-use crate::statements::{last_expression, without_end};
+use crate::statements::{Last, ends, last_expression, without_end, without_semicolons};
 use bson::RawDocumentBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -47,31 +47,60 @@ impl Function {
         if let Some(known) = self.text.get() {
             return Ok(known);
         }
-        let source = without_end(&self.source);
-        let whole = match is_function(source) {
-            true => format!("({source}\n)"),
-            false => format!("(function() {{ return ({source}\n); }})"),
-        };
-        let body = || format!("(function() {{ {}\n}})", self.source);
-        let text = match compiles(&whole)? {
-            true => whole,
-            false => match last_expression(source, &mut compiles)? {
-                Some(start) => {
-                    let (before, last) = source.split_at(start);
-                    format!("(function() {{ {before} return ({last}\n); }})")
-                }
-                None => match compiles(&body())? || source.contains([';', '\n']) && !is_function(source) {
-                    true => body(),
-                    false => whole,
-                },
-            },
+        let text = match self.value_text(&mut compiles)? {
+            Some(text) => text,
+            None => self.body_text(&mut compiles)?,
         };
         Ok(self.text.get_or_init(|| text))
+    }
+
+    /// The text of a function or expression.
+    fn value_text<E>(&self, compiles: &mut impl FnMut(&str) -> Result<bool, E>) -> Result<Option<String>, E> {
+        let whole = value(without_semicolons(&self.source));
+        if compiles(&whole)? {
+            return Ok(Some(whole));
+        }
+        for end in ends(&self.source) {
+            let source = &self.source[..end];
+            let text = value(source);
+            // Inside of a comment anything is right.
+            if compiles(&text)? && !compiles(&value(&format!("{source} @")))? {
+                return Ok(Some(text));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The text of statements.
+    fn body_text<E>(&self, compiles: &mut impl FnMut(&str) -> Result<bool, E>) -> Result<String, E> {
+        let source = without_end(&self.source, compiles)?;
+        let whole = value(source);
+        let body = format!("(function() {{ {}\n}})", self.source);
+        Ok(match last_expression(source, compiles)? {
+            Last::Expression(start) => {
+                let (before, last) = source.split_at(start);
+                format!("(function() {{ {before} return ({last}\n); }})")
+            }
+            // An error, and not another value.
+            Last::Unknown => whole,
+            Last::Other => match compiles(&body)? || source.contains([';', '\n']) && !is_function(source) {
+                true => body,
+                false => whole,
+            },
+        })
+    }
+}
+
+/// The text whose value is a source's function, or one that gives its expression's value.
+fn value(source: &str) -> String {
+    match is_function(source) {
+        true => format!("({source}\n)"),
+        false => format!("(function() {{ return ({source}\n); }})"),
     }
 }
 
 /// Whether a source begins as a function does, and not as a call of one or as another expression.
-fn is_function(source: &str) -> bool {
+pub(crate) fn is_function(source: &str) -> bool {
     let text = skip_blank(source);
     let text = match text.strip_prefix("async").filter(|rest| !begins_with_name(rest)) {
         Some(rest) => skip_blank(rest),

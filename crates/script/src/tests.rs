@@ -328,8 +328,32 @@ fn statements_give_what_the_last_one_does() {
         ("var a = 1; function f() {}", Bson::Undefined),
         ("do { var a = 1 } while (a > 5)\na", Bson::Double(1.0)),
         ("var a = 2; a /* b; */ + 1 /* c; d */", Bson::Double(3.0)),
+        // Neither do texts and regular expressions end where a comment might begin.
+        ("'a;//b' == 'a' + ';//b'", true.into()),
+        ("'x;//'.indexOf(';//') >= 0", true.into()),
+        ("/[;/*]/.test('/')", true.into()),
+        ("var u = 'a;//b'; u == 'a;//b'; // c;", true.into()),
+        ("() => 'a;//b'.split(';//')[1]", "b".into()),
+        ("function f() { return ['a', 'b'].join(';//') }", "a;//b".into()),
+        ("function() { return 1 }; // a", Bson::Double(1.0)),
     ] {
         assert_eq!(evaluated(source).unwrap(), value, "{source}");
+    }
+}
+
+#[test]
+fn a_last_expression_of_many_lines_is_found() {
+    for (lines, end) in [(300, "\n"), (3000, "\n"), (300, "\r\n"), (3000, "\r\n")] {
+        let list: String = (0..lines).map(|n| format!("{n},{end}")).collect();
+        let expression = format!("var a = 5; [{end}{list}].indexOf(a) >= 0");
+        assert_eq!(evaluated(&expression), Ok(true.into()), "{lines} lines");
+        let returned = format!("var a = 5; return [{end}{list}].indexOf(a)");
+        assert_eq!(evaluated(&returned), Ok(Bson::Double(5.0)), "{lines} lines");
+        let block = format!(
+            "if (true) {{ var a = 5;{end}{} return a }}",
+            format!("a += 1;{end}").repeat(lines)
+        );
+        assert_eq!(evaluated(&block), Ok(Bson::Double(5.0 + lines as f64)), "{lines} lines");
     }
 }
 
