@@ -225,7 +225,7 @@ impl DataDirectory {
     }
 
     /// As [`DataDirectory::open`], for a repair: it goes on with one that was cut short, and writes metadata anew that
-    /// are damaged or lost, where the folder of `wanted`'s engine is there and that of no other.
+    /// are damaged or lost, where the folder of `wanted`'s engine is there and that of no other, or a log alone.
     pub fn open_to_repair(
         fs: &dyn FileSystem,
         path: &Path,
@@ -332,16 +332,21 @@ impl DataDirectory {
         self.write_lock(self.needs_log)
     }
 
-    /// Removes metadata that a repair wrote anew and that nothing has confirmed.
+    /// Whether a repair has written the metadata anew, and nothing has confirmed them.
+    pub(crate) fn has_new_metadata(&self) -> bool {
+        self.is_begun && !self.is_new
+    }
+
+    /// Removes such metadata.
     pub(crate) fn give_up_metadata(&self, fs: &dyn FileSystem) -> Result<()> {
-        match self.is_begun && !self.is_new {
+        match self.has_new_metadata() {
             true => metadata::give_up(fs, &self.path),
             false => Ok(()),
         }
     }
 
-    /// Notes, for good, that what is stored from here on is in no log. Of a log that begins anew behind that nobody asks
-    /// whether it has everything.
+    /// Notes, for good, that what is stored from here on is in no log. Of a log that begins anew behind that nobody
+    /// asks whether it has everything.
     pub(crate) fn note_unlogged(&self, fs: &dyn FileSystem) -> Result<()> {
         match self.has_unlogged(fs)? {
             true => Ok(()),

@@ -91,6 +91,10 @@ fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
             // Written for data that could not be opened they may be wrong; with changes begun they are needed.
             if !repair.mark.is_unfinished {
                 let _ = repair.directory.give_up_metadata(&*repair.env.fs);
+                // That its end was an orderly one still counts.
+                if !repair.directory.unclean {
+                    let _ = repair.directory.close();
+                }
             }
             Err(error)
         }
@@ -171,7 +175,11 @@ impl Repair<'_> {
     fn salvage(&mut self) -> Result<Option<SalvageReport>> {
         let (name, path) = (self.name, self.directory.engine(self.name));
         match run::check_engine_files(&self.directory, &*self.env.fs, name) {
-            Err(DataDirectoryError::EngineMissing { .. }) if self.log_has_all(Seq::ZERO)? => {
+            // Of which engine the files were nothing tells where the metadata are lost: it is to be named.
+            Err(DataDirectoryError::EngineMissing { .. })
+                if (self.config.storage.engine.is_some() || !self.directory.has_new_metadata())
+                    && self.log_has_all(Seq::ZERO)? =>
+            {
                 println!("the files of the storage engine {name} are missing: all is made anew from the log");
                 return Ok(None);
             }
@@ -218,8 +226,8 @@ impl Repair<'_> {
         Ok(Some(report))
     }
 
-    /// Whether the log has all that was ever written: from the first entry on, whole, as far as the engine had come, and
-    /// nothing was written without one.
+    /// Whether the log has all that was ever written: from the first entry on, whole, as far as the engine had come,
+    /// and nothing was written without one.
     fn log_has_all(&self, durable: Seq) -> Result<bool> {
         if self.directory.has_unlogged(&*self.env.fs)? {
             return Ok(false);

@@ -53,6 +53,8 @@ pub(super) struct Checked {
 pub struct Traces {
     /// Engines whose folders hold something.
     pub engines: Vec<String>,
+    /// The log has segments.
+    has_segments: bool,
     /// Everything that was found, by name.
     names: Vec<String>,
 }
@@ -74,6 +76,7 @@ impl Traces {
                 .iter()
                 .any(|name| name.extension().is_some_and(|ending| ending == "log"))
             {
+                traces.has_segments = true;
                 traces.names.push("segments of a log in journal/".to_owned());
             }
         }
@@ -95,7 +98,9 @@ impl fmt::Display for Traces {
                 f,
                 "Put it back, or run tenond --repair --storageEngine {engine} once, which writes it anew"
             ),
-            [] => f.write_str("Put back the engine's folder, and that file; or restore a backup"),
+            [] => f.write_str(
+                "Put back the engine's folder, and that file; or restore a backup. Where the log begins with the first entry, tenond --repair --storageEngine with an engine's name makes the data anew from it",
+            ),
             more => write!(
                 f,
                 "Put it back, or move those of the folders {} away that do not hold the data, and run tenond --repair with --storageEngine and the name of the other one, which writes it anew",
@@ -174,7 +179,12 @@ pub(super) fn check(
         // The store first: a directory that says it is encrypted has one.
         Traces { names, .. } if names.is_empty() => (key_place::keys(fs, directory, None, master)?, false),
         // A store that is lost must not get another one in its place.
-        Traces { engines, .. } if purpose == Purpose::Repair && engines[..] == [wanted.engine.clone()] => {
+        // Without any engine's files, whether the log has everything is for the repair to say.
+        Traces {
+            engines, has_segments, ..
+        } if purpose == Purpose::Repair
+            && (engines[..] == [wanted.engine.clone()] || (engines.is_empty() && *has_segments)) =>
+        {
             let keys = key_place::keys_to_read(fs, directory, master)?;
             put_aside(fs, directory)?;
             (keys, true)

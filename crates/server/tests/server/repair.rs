@@ -304,6 +304,20 @@ fn a_log_that_has_everything_makes_the_data_anew() {
     }
 }
 
+/// Folder and metadata had gone, and all data were in the log: nothing led back to them.
+#[test]
+fn a_log_alone_makes_the_data_anew_for_an_engine_that_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let (config, ns) = (configured(place.path()), Namespace::new("shop", "orders").unwrap());
+    make(&config, &ns);
+    std::fs::remove_dir_all(place.path().join("btree")).unwrap();
+    std::fs::remove_file(place.path().join("storage.bson")).unwrap();
+    assert!(!repaired(&config), "no engine is named");
+    assert!(!place.path().join("storage.bson.new").exists());
+    assert!(repaired(&configured_for(place.path(), "btree")));
+    assert!(is_whole(&config, &ns));
+}
+
 /// What was written without a log is in the files alone.
 #[test]
 fn a_log_that_lacks_writes_is_not_taken_for_all() {
