@@ -5,6 +5,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Signals that come so soon one after the other are one wish: some programs send theirs to a process and to its group.
+const TOGETHER: Duration = Duration::from_millis(500);
 
 /// How often the user has asked to stop.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +25,15 @@ impl Interrupt {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).doing("catching signals")?;
         let interrupt = self.clone();
         let listener = std::thread::Builder::new().name("signals".to_owned());
-        let listening = listener.spawn(move || signals.forever().for_each(|_| interrupt.ask()));
+        let listening = listener.spawn(move || {
+            let mut asked: Option<Instant> = None;
+            for _ in signals.forever() {
+                if asked.is_none_or(|at| at.elapsed() >= TOGETHER) {
+                    asked = Some(Instant::now());
+                    interrupt.ask();
+                }
+            }
+        });
         listening.map(drop).doing("catching signals")
     }
 

@@ -235,8 +235,8 @@ impl ServerProcess {
         self.group.is_some()
     }
 
-    /// Asks it to end (SIGTERM), waits, and returns how long it took. It is killed if the user wants to stop meanwhile;
-    /// if the user wanted that before, when it does not end soon, or the user asks again.
+    /// Asks it to end (SIGTERM), waits, and returns how long it took. Once the user wants to stop, it is killed when it
+    /// does not end soon, or the user asks again.
     pub fn stop(mut self) -> Result<Duration> {
         let start = Instant::now();
         let asked_before = self.interrupt.times();
@@ -252,18 +252,27 @@ impl ServerProcess {
     }
 
     fn wait_for_end(&mut self, start: Instant, asked_before: usize) -> Result<ExitStatus> {
-        let patience = match asked_before {
+        let mut patience = match asked_before {
             0 => STOP_TIMEOUT,
             _ => STOP_TIMEOUT_INTERRUPTED,
         };
+        let mut is_asked = asked_before > 0;
         while start.elapsed() < patience {
-            if self.interrupt.times() > asked_before {
+            let times = self.interrupt.times();
+            if times > asked_before.max(1) {
                 return Err(Error::Interrupted);
+            }
+            if times > 0 && !is_asked {
+                is_asked = true;
+                patience = patience.min(start.elapsed() + STOP_TIMEOUT_INTERRUPTED);
             }
             if let Some(status) = self.child.try_wait().doing("waiting for the server to end")? {
                 return Ok(status);
             }
             std::thread::sleep(LOOK_AGAIN);
+        }
+        if is_asked && asked_before == 0 {
+            return Err(Error::Interrupted);
         }
         Err(self.died(format!("does not end in {} s and was killed", patience.as_secs())))
     }

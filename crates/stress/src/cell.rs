@@ -33,6 +33,8 @@ const DISK_FACTOR: u64 = 3;
 const DISK_BASE: u64 = 256 << 20;
 /// When so little is left on the disk, that is the likely cause of a failure.
 const DISK_LOW: u64 = 64 << 20;
+/// `CommandNotFound`, `CommandNotSupported` and `NotImplemented`.
+const NO_SUCH_COMMAND: [i32; 3] = [59, 115, 238];
 /// A process whose connections broke is gone, or a trace of it is seen, by then.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -98,6 +100,8 @@ pub struct CellResult {
     pub failover: Option<Failover>,
     /// From the server's start to its first answer.
     pub start_seconds: Option<f64>,
+    /// What it took the server to make durable what was written, when it was told to, before it was asked to stop.
+    pub flush_seconds: Option<f64>,
     /// From asking it to stop to its end.
     pub stop_seconds: Option<f64>,
     /// Bytes of the data directory after the stop.
@@ -124,6 +128,7 @@ impl CellResult {
             tally_primary: Tally::default(),
             failover: None,
             start_seconds: None,
+            flush_seconds: None,
             stop_seconds: None,
             file_bytes: None,
             notes: Vec::new(),
@@ -319,8 +324,7 @@ impl Attempt<'_> {
         if !gaps.is_empty() {
             result.missed = look_again(&mut admin, &mut writers, &documents, &gaps, result.tally.missing)?;
         }
-        settle(&mut admin, pid, written_before, result);
-        Ok(())
+        settle(&mut admin, pid, written_before, result)
     }
 
     fn write<'s>(
@@ -506,13 +510,23 @@ pub(crate) fn written_bytes(pid: u32) -> Option<u64> {
 }
 
 /// What was written may still be in memory only: flushing makes it count, as bytes of the writers, whenever they were
-/// sent. Of a server that cannot flush nothing is told.
-pub(crate) fn settle(admin: &mut Link<'_>, pid: u32, before: Option<u64>, result: &mut CellResult) {
-    let is_durable = admin.command("admin", &rawdoc! { "fsync": 1 }).is_ok();
-    let after = written_bytes(pid).filter(|_| is_durable);
+/// sent. Of a server that has no such command nothing is told.
+pub(crate) fn settle(admin: &mut Link<'_>, pid: u32, before: Option<u64>, result: &mut CellResult) -> Result<(), Halt> {
+    let start = Instant::now();
+    match admin.command("admin", &rawdoc! { "fsync": 1 }) {
+        Ok(_) => result.flush_seconds = Some(start.elapsed().as_secs_f64()),
+        Err(LinkError::Refused { code, .. }) if NO_SUCH_COMMAND.contains(&code) => return Ok(()),
+        Err(LinkError::Refused { code, message }) => {
+            let words = format!("what was written could not be flushed: {message} (code {code})");
+            return Err(Halt::Failed(words));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let after = written_bytes(pid);
     if let Some(write) = &mut result.write {
         write.written_bytes = after.zip(before).map(|(after, before)| after.saturating_sub(before));
     }
+    Ok(())
 }
 
 /// Why the server is gone; `None` when it is not.

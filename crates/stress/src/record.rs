@@ -39,6 +39,9 @@ fn runs_of(result: &CellResult, settings: &Settings, version: &str) -> Vec<Run> 
         fill(&mut write, phase, Phase::Write, phase.documents, 0, settings);
         write.document_bytes = Some(phase.documents.saturating_mul(settings.document_bytes));
     }
+    if let Some(seconds) = result.flush_seconds {
+        write.figures.insert("flushSeconds".to_owned(), seconds);
+    }
     if let Some(failover) = &result.failover {
         let figures = [
             ("secondsWithoutPrimary", Some(failover.seconds)),

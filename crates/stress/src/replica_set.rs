@@ -37,6 +37,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at how far something is.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Between two looks at what a member is, which each need a connection: readers are measured meanwhile.
+const LOOK_AT_ROLE: Duration = Duration::from_millis(100);
 /// Errors of a member that does not lead any more: `PrimarySteppedDown`, `ShutdownInProgress`, `InterruptedAtShutdown`,
 /// `InterruptedDueToReplStateChange`, `NotWritablePrimary`, `NotPrimaryNoSecondaryOk`, `NotPrimaryOrSecondary`.
 const NOT_LEADING: [i32; 7] = [189, 91, 11600, 11602, 10107, 13435, 13436];
@@ -189,14 +191,15 @@ impl Attempt<'_> {
             let over = &over;
             let watcher = missing.map(|at| scope.spawn(move || watch_rejoin(set, primary, at, over)));
             let read = self.read_set(set, (writers, readers), &documents, result, observer);
-            // The readers may be done before: only their failure ends the watch.
-            over.store(read.is_err(), Ordering::Relaxed);
+            over.store(true, Ordering::Relaxed);
             (read, watcher.and_then(|watcher| watcher.join().ok().flatten()))
         });
         let leads = read?;
         if let (Some(at), Some(failover)) = (missing, &mut result.failover) {
+            // The readers may be done before.
             if rejoined.is_none() {
-                set.members.wait_for_all()?;
+                set.members.check()?;
+                set.members.wait(|roles| roles[primary] != Role::Neither)?;
             }
             failover.rejoin_seconds = Some(rejoined.unwrap_or_else(|| at.elapsed()).as_secs_f64());
         }
@@ -206,7 +209,7 @@ impl Attempt<'_> {
                 set.pid(leads),
                 written_before.filter(|_| leads == primary),
                 result,
-            );
+            )?;
         }
         Ok(())
     }
@@ -458,7 +461,11 @@ fn watch_rejoin(set: &Set<'_>, number: usize, start: Instant, over: &AtomicBool)
         if set.members.role(number) != Role::Neither {
             return Some(start.elapsed());
         }
-        std::thread::sleep(LOOK_AGAIN);
+        // It will not follow any more; whoever waits for it then has the reason.
+        if set.members.check().is_err() {
+            return None;
+        }
+        std::thread::sleep(LOOK_AT_ROLE);
     }
     None
 }
