@@ -3,7 +3,8 @@
 //! The engine's own bound makes an exception of a refused request, which a script may catch, and of which nothing is
 //! left when not even the exception has room. Here a refusal is remembered until somebody asks, so that what ran out of
 //! memory is known whatever became of it. Whoever needs memory at places where the engine does not bear a refusal asks
-//! first whether there is room.
+//! first whether there is room, and may have a reserve opened for them: what goes into that is given, but counts as
+//! refused.
 //!
 //! Bytes are counted as the engine asks for them, in blocks: what is free inside of its blocks is not counted as free.
 
@@ -21,16 +22,36 @@ pub struct Heap {
     bytes: Cell<usize>,
     bytes_max: Cell<usize>,
     has_refused: Cell<bool>,
+    /// How often the reserve was opened, and not yet closed.
+    opened: Cell<usize>,
+    reserve_bytes: usize,
 }
 
 impl Heap {
     /// One of so many bytes.
     pub fn new(bytes_max: usize) -> Rc<Self> {
+        Self::with_reserve(bytes_max, 0)
+    }
+
+    /// One of so many bytes, and a reserve.
+    pub fn with_reserve(bytes_max: usize, reserve_bytes: usize) -> Rc<Self> {
         Rc::new(Self {
             bytes: Cell::new(0),
             bytes_max: Cell::new(bytes_max),
             has_refused: Cell::new(false),
+            opened: Cell::new(0),
+            reserve_bytes,
         })
+    }
+
+    /// Opens the reserve until it is closed as often as it was opened, or until refusals are forgotten.
+    pub fn open_reserve(&self) {
+        self.opened.set(self.opened.get() + 1);
+    }
+
+    /// Closes it.
+    pub fn close_reserve(&self) {
+        self.opened.set(self.opened.get().saturating_sub(1));
     }
 
     /// The allocator of the engine whose heap this is.
@@ -58,18 +79,20 @@ impl Heap {
         self.has_refused.get()
     }
 
-    /// Forgets that requests were refused.
+    /// Forgets that requests were refused, and closes the reserve.
     pub fn forget_refusals(&self) {
         self.has_refused.set(false);
+        self.opened.set(0);
     }
 
     /// Whether so many bytes more may be taken; notes a refusal.
     fn allows(&self, bytes: usize) -> bool {
-        let is_allowed = bytes.saturating_add(OVERHEAD_BYTES) <= self.bytes_free();
-        if !is_allowed {
-            self.has_refused.set(true);
+        let wanted = self.bytes.get().saturating_add(bytes).saturating_add(OVERHEAD_BYTES);
+        if wanted <= self.bytes_max.get() {
+            return true;
         }
-        is_allowed
+        self.has_refused.set(true);
+        self.opened.get() > 0 && wanted <= self.bytes_max.get().saturating_add(self.reserve_bytes)
     }
 
     fn take(&self, pointer: *mut u8) -> *mut u8 {
@@ -161,6 +184,23 @@ mod tests {
             assert!(allocator.realloc(moved, 2000).is_null());
             allocator.dealloc(moved);
         }
+        assert_eq!(heap.bytes(), 0);
+    }
+
+    #[test]
+    fn what_goes_into_the_reserve_is_given_and_counts_as_refused() {
+        let heap = Heap::with_reserve(1000, 1000);
+        let mut allocator = heap.allocator();
+        assert!(allocator.alloc(1500).is_null());
+        heap.forget_refusals();
+        heap.open_reserve();
+        let given = allocator.alloc(1500);
+        assert!(!given.is_null() && heap.has_refused());
+        assert!(allocator.alloc(1000).is_null());
+        heap.close_reserve();
+        assert!(allocator.alloc(100).is_null());
+        // SAFETY: the pointer is the allocator's, and is not used any more.
+        unsafe { allocator.dealloc(given) };
         assert_eq!(heap.bytes(), 0);
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::error::ScriptError;
 use crate::limits::{
-    COMPILED_BYTES_MIN, COMPILED_BYTES_PER_FUNCTION, COMPILED_BYTES_SHARE, EMITTED_BYTES_MAX, PAUSE_MAX,
-    SOURCE_BYTES_MAX,
+    COMPILED_BYTES_MIN, COMPILED_BYTES_PER_CLASS, COMPILED_BYTES_PER_FUNCTION, COMPILED_BYTES_SHARE, EMITTED_BYTES_MAX,
+    PAUSE_MAX, SOURCE_BYTES_MAX,
 };
 use crate::originals::Originals;
 use crate::prelude::Makers;
@@ -66,21 +66,23 @@ impl HostState {
         if (self.is_interrupted)() {
             return Err(self.fail(ctx, ScriptError::Interrupted));
         }
-        let pause = Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default();
+        // One that is longer than a duration can be is no longer than a moment, either.
+        let pause = Duration::try_from_secs_f64(ms / 1000.0).unwrap_or(PAUSE_MAX);
         std::thread::park_timeout(pause.min(PAUSE_MAX));
         Ok(())
     }
 
-    /// To be called before a script compiles a text.
+    /// To be called before a script compiles a text, and `compiled` behind that.
     fn before_compiling<'js>(&self, ctx: &Ctx<'js>, text: &JsString<'js>) -> rquickjs::Result<()> {
         if text.clone().to_cstring()?.len() > SOURCE_BYTES_MAX {
             let text = format!("the text is longer than {SOURCE_BYTES_MAX} bytes");
             return Err(Exception::throw_range(ctx, &text));
         }
         match self.can_compile(&text.to_string()?) {
-            true => Ok(()),
-            false => Err(self.fail(ctx, ScriptError::OutOfMemory)),
+            true => self.heap.open_reserve(),
+            false => return Err(self.fail(ctx, ScriptError::OutOfMemory)),
         }
+        Ok(())
     }
 }
 
@@ -92,11 +94,26 @@ pub(crate) struct Emits {
 }
 
 /// Bytes of a heap that are to be free where a text is compiled. Each function has a copy of its own text, and an entry
-/// for each variable that it or a function inside of it has from outside; all of them begin with one of two tokens.
+/// for each variable that it or a function inside of it has from outside. Classes of characters that have a name are
+/// lists of all of them.
 pub(crate) fn room_to_compile(text: &str) -> usize {
-    let functions = text.matches("=>").count() + text.matches('{').count();
-    let share = COMPILED_BYTES_SHARE + functions.saturating_mul(COMPILED_BYTES_PER_FUNCTION);
-    text.len().saturating_mul(share).saturating_add(COMPILED_BYTES_MIN)
+    let share = COMPILED_BYTES_SHARE + functions_max(text).saturating_mul(COMPILED_BYTES_PER_FUNCTION);
+    let classes = text.matches("\\p{").count() + text.matches("\\P{").count();
+    let least = COMPILED_BYTES_MIN.saturating_add(classes.saturating_mul(COMPILED_BYTES_PER_CLASS));
+    text.len().saturating_mul(share).saturating_add(least)
+}
+
+/// No fewer functions than a text has. The body of one stands behind a bracket that closes, unless it is one with an
+/// arrow, or a class's own; a comment may be in between.
+fn functions_max(text: &str) -> usize {
+    let of_words = ["=>", "class", "static"].map(|word| text.matches(word).count());
+    let has_comments = ["//", "/*", "<!--", "-->"].into_iter().any(|mark| text.contains(mark));
+    let begins = |at: usize| {
+        let before = text[..at].trim_end().chars().next_back();
+        has_comments || before.is_none_or(|c| c == ')' || !c.is_ascii())
+    };
+    let of_brackets = text.match_indices('{').filter(|(at, _)| begins(*at)).count();
+    of_words.into_iter().sum::<usize>() + of_brackets
 }
 
 /// The object `native`.
@@ -117,6 +134,8 @@ pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<HostState>) -> rquickjs::R
     let compiling = state.clone();
     let compiling = move |ctx: Ctx<'js>, text: JsString<'js>| compiling.before_compiling(&ctx, &text);
     natives.set("compiling", Function::new(ctx.clone(), compiling)?)?;
+    let heap = state.heap.clone();
+    natives.set("compiled", Function::new(ctx.clone(), move || heap.close_reserve())?)?;
     let state = state.clone();
     let emit = move |ctx: Ctx<'js>, arguments: Rest<Value<'js>>| -> rquickjs::Result<()> {
         match emit(&state, &arguments.0) {

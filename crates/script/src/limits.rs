@@ -36,10 +36,15 @@ pub(crate) const VALUES_PER_CHECK: u32 = 1024;
 pub(crate) const SOURCE_BYTES_MAX: usize = 256 << 10;
 
 /// Room that is to be in a heap where something is compiled, for each byte of its text, for each byte and each function
-/// of the text, and at least: the engine's compiler goes on after a refused request, with what it does not have.
+/// of the text, for each class of characters that has a name, and at least: the engine's compiler goes on after a
+/// refused request, with what it does not have.
 pub(crate) const COMPILED_BYTES_SHARE: usize = 512;
 pub(crate) const COMPILED_BYTES_PER_FUNCTION: usize = 6;
+pub(crate) const COMPILED_BYTES_PER_CLASS: usize = 256 << 10;
 pub(crate) const COMPILED_BYTES_MIN: usize = 128 << 10;
+
+/// What a heap has beyond its bound while something is compiled, if that room is not enough; then the call ends.
+pub(crate) const COMPILING_RESERVE_BYTES: usize = 32 << 20;
 
 /// The same for the prelude.
 pub(crate) const PRELUDE_BYTES_MIN: usize = 2 << 20;

@@ -98,7 +98,11 @@
         eval(text) {
             if (typeof text !== "string") return text;
             compiling(text);
-            return evaluate(text);
+            try {
+                return evaluate(text);
+            } finally {
+                native.compiled();
+            }
         },
     }.eval;
     Object.defineProperty(global, "eval", { value: guardedEval, writable: true, configurable: true });
@@ -112,7 +116,11 @@
                 text += parts[i] + "\n{";
             }
             compiling(text);
-            return construct(constructor, parts, new.target || guarded);
+            try {
+                return construct(constructor, parts, new.target || guarded);
+            } finally {
+                native.compiled();
+            }
         }
         Object.defineProperty(guarded, "name", { value: constructor.name });
         Object.defineProperty(guarded, "length", { value: 1 });

@@ -7,8 +7,8 @@ use crate::function::Function;
 use crate::host::room_to_compile;
 use crate::host::{Emits, HostState, natives};
 use crate::limits::{
-    CALLS_PER_COLLECTION, COMPARISON_BYTES, ORIGINALS_SHARE, PRELUDE_BYTES_MIN, SOURCE_BYTES_MAX, STACK_BYTES,
-    STACK_REACH_BYTES, TOLD_CHARS_MAX,
+    CALLS_PER_COLLECTION, COMPARISON_BYTES, COMPILING_RESERVE_BYTES, ORIGINALS_SHARE, PRELUDE_BYTES_MIN,
+    SOURCE_BYTES_MAX, STACK_BYTES, STACK_REACH_BYTES, TOLD_CHARS_MAX,
 };
 use crate::prelude::{self, Makers};
 use crate::to_bson::{WriteError, Writer};
@@ -111,7 +111,7 @@ impl Scope {
     fn bare(heap_bytes: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Self, ScriptError> {
         let stack_top = stack_place();
         let originals_bytes_max = heap_bytes / ORIGINALS_SHARE;
-        let heap = Heap::new(heap_bytes - originals_bytes_max);
+        let heap = Heap::with_reserve(heap_bytes - originals_bytes_max, COMPILING_RESERVE_BYTES);
         let runtime = Runtime::new_with_alloc(heap.allocator()).map_err(|_| ScriptError::OutOfMemory)?;
         // The engine would look for garbage also while it makes the error of a full heap, where objects are half
         // changed. So that is done here, between calls.
@@ -304,8 +304,12 @@ impl Scope {
             let makers = self.makers()?;
             let reader = self.reader(&ctx, &makers);
             let engine = |error: ReadError| error.or_else(|error| self.failure(&ctx, error));
+            (self.before_call)();
             let mut values = reader.values(state).map_err(engine)?;
-            for list in lists {
+            for (index, list) in lists.enumerate() {
+                if index > 0 {
+                    (self.before_call)();
+                }
                 values.extend(reader.values(list).map_err(engine)?);
                 let result = self.apply(&ctx, function, Receiver::Empty, values)?;
                 values = vec![result];
@@ -363,6 +367,7 @@ impl Scope {
         receiver: Receiver<'_>,
         arguments: &RawDocument,
     ) -> Result<Value<'js>, ScriptError> {
+        (self.before_call)();
         let makers = self.makers()?;
         let reader = self.reader(ctx, &makers);
         let values = reader.values(arguments);
@@ -370,6 +375,7 @@ impl Scope {
         self.apply(ctx, function, receiver, values)
     }
 
+    /// Calls a function of which was told that a call begins: arguments are made by scripts, too.
     fn apply<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -377,7 +383,6 @@ impl Scope {
         receiver: Receiver<'_>,
         arguments: Vec<Value<'js>>,
     ) -> Result<Value<'js>, ScriptError> {
-        (self.before_call)();
         let compiled = self.compiled(ctx, function)?;
         let makers = self.makers()?;
         let mut reader = self.reader(ctx, &makers);
@@ -443,7 +448,10 @@ impl Scope {
     fn check_text(&self, ctx: &Ctx<'_>, text: &str) -> Result<(), ScriptError> {
         self.check_room_to_compile(text)?;
         let text = format!("if (this) throw 0;{text}");
-        let error = match ctx.eval_with_options::<Value<'_>, _>(text, sloppy()) {
+        self.heap.open_reserve();
+        let checked = ctx.eval_with_options::<Value<'_>, _>(text, sloppy());
+        self.heap.close_reserve();
+        let error = match checked {
             Ok(_) => return Ok(()),
             Err(rquickjs::Error::Exception) => {
                 let thrown = ctx.catch();
@@ -471,7 +479,9 @@ impl Scope {
     fn compile<'js>(&self, ctx: &Ctx<'js>, function: &Function) -> Result<JsFunction<'js>, ScriptError> {
         let text = self.text(ctx, function)?;
         self.check_room_to_compile(text)?;
+        self.heap.open_reserve();
         let compiled = ctx.eval_with_options::<JsFunction<'js>, _>(text, sloppy());
+        self.heap.close_reserve();
         compiled.map_err(|error| self.failure(ctx, error))
     }
 
@@ -601,6 +611,9 @@ mod tests {
             "({}),",
             "x=>y=>",
             "/a/,",
+            "/\\p{RGI_Emoji}/v,",
+            "/\\p{L}/u,",
+            "/[\\p{L}\\P{N}]/ui,",
             "a?.b,",
             "-",
             "a+",
