@@ -301,7 +301,7 @@ mod tests {
     use super::super::{DataDirectory, METADATA_FILE, Metadata};
     use super::*;
     use base64::Engine as _;
-    use vfs::{Access, SimulatedFs};
+    use vfs::{Access, Fault, FaultKind, SimulatedFs};
 
     fn master(byte: u8) -> MasterKey {
         MasterKey::parse(base64::engine::general_purpose::STANDARD.encode([byte; 32]).as_bytes()).unwrap()
@@ -526,6 +526,35 @@ mod tests {
         assert!(matches!(reason(open(&fs, Some(&master(3)))), KeyPlaceError::Store(_)));
         drop(open(&fs, Some(&master(2))).unwrap());
         assert!(matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Store(_)));
+    }
+
+    /// The user was told that it had failed, and went on with the old key.
+    #[test]
+    fn a_rotation_without_room_changes_nothing() {
+        let (fs, path) = (disk(), Path::new("/db"));
+        drop(open(&fs, Some(&master(1))).unwrap());
+        for name in ["encryption.keys.new", "encryption.keys.copy.new"] {
+            fs.inject(Fault::new(FaultKind::NoSpace).on(path.join(name)));
+            assert!(rotate(&fs, path, &master(1), &Rotation::Master(&master(2))).is_err());
+            drop(open(&fs, Some(&master(1))).unwrap());
+        }
+        assert_eq!(fs.faults_struck(), 2);
+    }
+
+    /// A copy that lacks a key was written over the store that had it.
+    #[test]
+    fn a_store_that_cannot_be_read_for_once_does_not_give_way_to_its_copy() {
+        let (fs, path) = (disk(), Path::new("/db"));
+        drop(open(&fs, Some(&master(1))).unwrap());
+        let old = read_start(&fs, &path.join(KEY_STORE_COPY_FILE), 1 << 20).unwrap();
+        rotate(&fs, path, &master(1), &Rotation::Data).unwrap();
+        write_whole(&fs, path, KEY_STORE_COPY_FILE, &old).unwrap();
+        fs.inject(Fault::new(FaultKind::ReadError).on(path.join(KEY_STORE_FILE)));
+        assert!(matches!(
+            open(&fs, Some(&master(1))),
+            Err(DataDirectoryError::Io { .. })
+        ));
+        assert_eq!(open(&fs, Some(&master(1))).unwrap().keys.unwrap().generation(), 2);
     }
 
     #[test]
