@@ -130,6 +130,17 @@ impl<'js> Open<'_, 'js> {
     }
 }
 
+/// Whether a document or an array has what is lost in JavaScript: which numbers were int32, and where fields stand that
+/// have the name of an index. One that is damaged tells as much as its beginning does.
+fn has_more_than_javascript(object: &Object<'_>, part: &[u8]) -> bool {
+    let document = RawDocument::from_bytes(part).ok();
+    let mut elements = document.into_iter().flatten().map_while(Result::ok);
+    elements.any(|(name, value)| {
+        let is_index = !object.is_array() && name.as_str().starts_with(|c: char| c.is_ascii_digit());
+        is_index || matches!(value, RawBsonRef::Int32(_))
+    })
+}
+
 impl<'js> Reader<'_, 'js> {
     /// A document.
     pub(crate) fn document(&self, document: &RawDocument) -> Result<Object<'js>, ReadError> {
@@ -201,7 +212,7 @@ impl<'js> Reader<'_, 'js> {
     }
 
     fn note_origin(&self, object: &Object<'js>, whole: &[u8], part: &[u8]) -> Result<(), ReadError> {
-        let Some(originals) = self.originals else {
+        let Some(originals) = self.originals.filter(|_| has_more_than_javascript(object, part)) else {
             return Ok(());
         };
         // A part is a slice of its whole.

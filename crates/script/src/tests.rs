@@ -8,7 +8,7 @@ use bson::raw::RawDocumentBuf;
 use bson::{Bson, Document, doc, rawdoc};
 use proptest::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const HEAP_BYTES: usize = 32 << 20;
 
@@ -452,7 +452,7 @@ fn dates_that_javascript_does_not_have_come_back() {
     assert_eq!(set, Ok(Bson::DateTime(bson::DateTime::from_millis(5))));
 }
 
-/// A name was made text, and then nothing was found under it.
+/// Where a name has a value, what it is replaced by has that, too.
 #[test]
 fn names_with_half_a_pair_keep_their_values() {
     assert_eq!(evaluated("({['a\\ud800']: 5})"), Ok(doc! { "a\u{fffd}": 5.0 }.into()));
@@ -460,7 +460,7 @@ fn names_with_half_a_pair_keep_their_values() {
     assert_eq!(twice, Err(ScriptError::NotBson("a\u{fffd}".to_owned())));
 }
 
-/// Finding each number's original began at the document's start, and the time to end was seen once in a minute.
+/// Each number's original is found without a look through those before it.
 #[test]
 fn originals_of_many_numbers_are_found_at_once() {
     let numbers: Vec<Bson> = (0..200_000).map(Bson::Int32).collect();
@@ -472,7 +472,7 @@ fn originals_of_many_numbers_are_found_at_once() {
     assert!(back == Ok(wanted), "they come back");
 }
 
-/// Writing recursed with frames of kilobytes, where the stack had none left for them.
+/// Writing needs no stack for each level.
 #[test]
 fn what_nests_is_written_at_the_end_of_the_stack() {
     let emit = || {
@@ -579,9 +579,32 @@ fn depth_is_bounded_on_the_limit_and_one_past_it() {
     );
 }
 
-/// What is too large is not copied before that is seen.
+/// Names of containers that are open are kept, and with a cycle all levels have the same ones.
 #[test]
-fn a_large_text_is_refused_before_it_is_copied() {
+fn names_are_not_kept_beyond_the_size_of_a_result() {
+    let scope = Scope::new(256 << 20, Arc::new(|| false)).expect("a scope");
+    let cycle = "function() { let o = {}; o.o = o; for (let i = 0; i < 200000; i++) o['k' + i] = 1; return o }";
+    let large = call(&scope, cycle, doc! {});
+    assert!(matches!(large, Err(ScriptError::TooLarge { .. })), "{:?}", large.err());
+    // One as large that is no cycle fits.
+    let flat = "function() { let o = {}; for (let i = 0; i < 200000; i++) o['k' + i] = {a: 1}; return o }";
+    assert!(call(&scope, flat, doc! {}).is_ok());
+}
+
+/// A document without int32 comes back as it was without a copy beside the heap.
+#[test]
+fn documents_that_javascript_has_no_less_of_are_not_kept() {
+    let small = Scope::new(8 << 20, Arc::new(|| false)).expect("a scope");
+    let documents: Vec<Bson> = (0..150)
+        .map(|_| doc! { "s": "x".repeat(16 << 10), "n": 1.0 }.into())
+        .collect();
+    let source = "function(list) { return list.length }";
+    assert_eq!(call(&small, source, doc! { "0": documents }), Ok(Bson::Double(150.0)));
+}
+
+/// What is too large is refused.
+#[test]
+fn a_large_text_is_refused() {
     let scope = Scope::new(512 << 20, Arc::new(|| false)).expect("a scope");
     for source in ["'x'.repeat(200 << 20)", "({['x'.repeat(100 << 20)]: 1})"] {
         let large = call(&scope, source, doc! {});
@@ -603,6 +626,25 @@ fn each_call_of_a_fold_is_told() {
         lists,
     );
     assert_eq!((sum, told.get()), (Ok(rawdoc! { "": 8.0 }), 3));
+}
+
+/// Arguments are made by scripts of the prelude: their time is that of the call that gets them.
+#[test]
+fn arguments_are_made_in_the_time_of_their_call() {
+    let is_late = Arc::new(AtomicBool::new(false));
+    let asked = is_late.clone();
+    let is_interrupted = Arc::new(move || asked.load(Ordering::Relaxed));
+    let mut scope = Scope::new(HEAP_BYTES, is_interrupted).expect("a scope");
+    let begins = is_late.clone();
+    scope.on_each_call(move || begins.store(false, Ordering::Relaxed));
+    let ids: Vec<Bson> = (0..20_000)
+        .map(|_| Bson::ObjectId(bson::oid::ObjectId::new()))
+        .collect();
+    for _ in 0..2 {
+        is_late.store(true, Ordering::Relaxed);
+        let counted = call(&scope, "function(ids) { return ids.length }", doc! { "0": ids.clone() });
+        assert_eq!(counted, Ok(Bson::Double(20_000.0)));
+    }
 }
 
 #[test]

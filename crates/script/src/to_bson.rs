@@ -45,6 +45,8 @@ pub(crate) struct Writer<'w, 'js> {
     is_interrupted: &'w dyn Fn() -> bool,
     out: Vec<u8>,
     values_left: Cell<u32>,
+    /// Bytes that the fields of open containers will take at least, which are known by name and not yet written.
+    pending_bytes: Cell<usize>,
 }
 
 /// An open frame: where its length stands.
@@ -81,6 +83,11 @@ struct Name<'js> {
     name: String,
     key: Atom<'js>,
     was_int32: bool,
+}
+
+/// Bytes that a field of this name takes at least: without its value.
+fn field_bytes_min(name: &str) -> usize {
+    name.len() + 2
 }
 
 /// A value to be written.
@@ -163,6 +170,7 @@ impl<'w, 'js> Writer<'w, 'js> {
             is_interrupted,
             out: vec![0; 4],
             values_left: Cell::new(VALUES_PER_CHECK),
+            pending_bytes: Cell::new(0),
         }
     }
 
@@ -175,6 +183,11 @@ impl<'w, 'js> Writer<'w, 'js> {
         };
         loop {
             if let Some(field) = current.values.next()? {
+                if let Values::Fields { .. } = current.values {
+                    let pending = self.pending_bytes.get();
+                    self.pending_bytes
+                        .set(pending.saturating_sub(field_bytes_min(&field.name)));
+                }
                 let depth = around.len() + 2;
                 if let Some(inner) = self.value(&field.name, &field.value, field.was_int32, depth)? {
                     around.push(std::mem::replace(&mut current, inner));
@@ -243,9 +256,10 @@ impl<'w, 'js> Writer<'w, 'js> {
         self.check_room(0)
     }
 
-    /// Fails where so many bytes more are too much.
+    /// Fails where so many bytes more are too much, with those that are known to come.
     fn check_room(&self, more: usize) -> Result<(), ScriptError> {
-        let (bytes, max) = (self.out.len().saturating_add(more), RESULT_BYTES_MAX);
+        let bytes = self.out.len().saturating_add(self.pending_bytes.get());
+        let (bytes, max) = (bytes.saturating_add(more), RESULT_BYTES_MAX);
         match bytes > max {
             true => Err(ScriptError::TooLarge { bytes, max }),
             false => Ok(()),
@@ -383,7 +397,7 @@ impl<'w, 'js> Writer<'w, 'js> {
 
     /// What is to be written of an object: the fields that its original has, in that order, and then all others.
     fn fields(&self, object: &Object<'js>) -> Result<Values<'js>, WriteError> {
-        let (mut names, mut has_replaced, mut bytes) = (Vec::new(), false, 0);
+        let (mut names, mut has_replaced) = (Vec::new(), false);
         for key in object.keys::<Atom<'js>>() {
             self.step()?;
             let key = key?;
@@ -395,8 +409,10 @@ impl<'w, 'js> Writer<'w, 'js> {
                 }
                 name => name?,
             };
-            bytes += name.len();
-            self.check_room(bytes)?;
+            // Names of all containers that are open are in memory at once.
+            self.pending_bytes
+                .set(self.pending_bytes.get() + field_bytes_min(&name));
+            self.check_size()?;
             names.push(Name {
                 name,
                 key,

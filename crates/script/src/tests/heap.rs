@@ -25,8 +25,7 @@ fn a_full_heap_is_told_and_may_be_given_more() {
     assert_eq!(call(&larger, source, doc! {}), Ok(Bson::Double(f64::from(40 << 20))));
 }
 
-/// The exception of a heap that is full to the last byte is `null`, which was taken for the script's own; a script that
-/// caught it went on with less than it wanted.
+/// The exception of a heap that is full to the last byte is `null`, and scripts may catch it.
 #[test]
 fn a_heap_that_small_objects_fill_is_full() {
     for source in [
@@ -46,7 +45,7 @@ fn a_heap_that_small_objects_fill_is_full() {
     );
 }
 
-/// The engine's compiler goes on after a refused request, and reads and writes past what it has: the process ended.
+/// The engine's compiler goes on after a refused request, and reads and writes past what it has.
 #[test]
 fn nothing_is_compiled_in_a_full_heap() {
     let texts = [
