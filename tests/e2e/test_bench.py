@@ -414,7 +414,12 @@ def test_repetitions_take_turns(tmp_path):
     same = bench("compare", out, out, "--check")
     # On a machine that does much else nothing can be told of throughput, which is no success.
     mute = "FAILED: of no throughput" in same.stdout
-    assert same.returncode == (2 if mute else 0) and ", 0 worse," in same.stdout, same.stdout
+    assert same.returncode == (3 if mute else 0) and ", 0 worse," in same.stdout, same.stdout
+    session = json.loads(out.read_text())
+    alone = session | {"runs": [run for run in session["runs"] if run["repetition"] == 0]}
+    (tmp_path / "once.json").write_text(json.dumps(alone))
+    once = bench("compare", tmp_path / "once.json", tmp_path / "once.json", "--check")
+    assert once.returncode == 3 and "FAILED: of no throughput" in once.stdout, once.stdout
     empty = json.loads(out.read_text()) | {"runs": []}
     (tmp_path / "empty.json").write_text(json.dumps(empty))
     nothing = bench("compare", out, tmp_path / "empty.json", "--check")

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Exit code of a check that could tell nothing.
-const EXIT_MUTE: u8 = 2;
+const EXIT_MUTE: u8 = 3;
 
-/// Exits with 1 when `--check` was given and something became worse, or nothing could be compared; with 2 when nothing
+/// Exits with 1 when `--check` was given and something became worse, or nothing could be compared; with 3 when nothing
 /// could be told of throughput.
 #[derive(Args, Debug)]
 pub struct CompareCommand {
@@ -21,7 +21,7 @@ pub struct CompareCommand {
     /// A smaller difference than this share is none
     #[arg(long, default_value_t = report::TOLERANCE, value_name = "SHARE", value_parser = share)]
     tolerance: f64,
-    /// Fail when something became worse, or nothing could be compared, or (exit code 2) the noise allows no verdict on
+    /// Fail when something became worse, or nothing could be compared, or (exit code 3) the noise allows no verdict on
     /// any throughput
     #[arg(long)]
     check: bool,
