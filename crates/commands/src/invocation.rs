@@ -25,6 +25,7 @@ use query::raw::{self, Elements, kind};
 use query::{EvaluationContext, OperationScripts, exec::ExecContext, expression::ExpressionContext};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell, RefMut};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{
@@ -144,7 +145,7 @@ pub struct Invocation<'i> {
     /// What is set for queries of the call's shape.
     pub(crate) settings: Option<Arc<QuerySettings>>,
     /// What scripts of this call run in.
-    pub(crate) scripts: OperationScripts,
+    pub(crate) scripts: Rc<OperationScripts>,
     /// What it did.
     pub report: Report,
 }
@@ -233,7 +234,7 @@ impl<'i> Invocation<'i> {
             resume: None,
             parked: None,
             settings: None,
-            scripts: OperationScripts::default(),
+            scripts: Rc::default(),
             report: Report::default(),
         }
     }
@@ -271,7 +272,7 @@ impl<'i> Invocation<'i> {
             resume: None,
             parked: None,
             settings: None,
-            scripts: OperationScripts::default(),
+            scripts: Rc::default(),
             report: Report::default(),
         }
     }

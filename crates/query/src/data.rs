@@ -1,6 +1,7 @@
 //! What an execution reads: the newest state, a kept one, or that of a transaction.
 
 use crate::error::QueryError;
+use crate::scripts::OperationScripts;
 use std::cell::RefCell;
 use std::sync::Arc;
 use storage::{
@@ -18,6 +19,8 @@ pub struct DataSource<'a> {
     pub transaction: Option<&'a RefCell<Transaction>>,
     /// The state to be read, where it is not the newest one.
     pub pinned: Option<&'a PinnedView>,
+    /// What scripts of the operation run in, if somebody has lent it.
+    pub scripts: Option<&'a OperationScripts>,
 }
 
 impl DataSource<'_> {

@@ -215,8 +215,8 @@ fn delete_matching(
         return Ok(false);
     };
     // One for all documents: what scripts run in is made once.
-    let operation = call.operation.clone();
-    let evaluation = EvaluationContext::new(&operation);
+    let (operation, scripts) = (call.operation.clone(), call.scripts.clone());
+    let evaluation = EvaluationContext::new(&operation).with_scripts(Some(&scripts));
     while let Some(target) = targets.next(call)? {
         match delete_one(call, statement, targets.filter(), &target, &evaluation)? {
             None => conflicted = true,

@@ -564,8 +564,8 @@ fn update_matching(
         return Ok(scan);
     };
     // One for all documents: what scripts run in is made once.
-    let operation = call.operation.clone();
-    let evaluation = EvaluationContext::new(&operation);
+    let (operation, scripts) = (call.operation.clone(), call.scripts.clone());
+    let evaluation = EvaluationContext::new(&operation).with_scripts(Some(&scripts));
     while let Some(target) = targets.next(call)? {
         match update_one(call, prepared, targets.filter(), &target, images, done, &evaluation)? {
             true if !prepared.statement.multi => break,

@@ -40,7 +40,7 @@ impl<'a> ExecContext<'a> {
             pinned: data.pinned,
             sources: None,
             settings: None,
-            scripts: None,
+            scripts: data.scripts,
         }
     }
 
@@ -58,6 +58,7 @@ impl<'a> ExecContext<'a> {
             op: self.op,
             transaction: self.transaction,
             pinned: self.pinned,
+            scripts: self.scripts,
         }
     }
 }
