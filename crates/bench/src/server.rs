@@ -5,6 +5,7 @@
 
 use crate::connection::Connection;
 use crate::error::{Doing, Error, Result};
+use crate::guard::Guard;
 use crate::interrupt::Interrupt;
 use crate::limits::{ControlGroup, Wanted};
 use crate::procfs;
@@ -99,6 +100,7 @@ pub struct ServerProcess {
     pub start_time: Duration,
     /// What could not be done, in sentences.
     pub notes: Vec<String>,
+    guard: Option<Guard>,
     /// Removed when the child is gone: fields are dropped in this order.
     group: Option<ControlGroup>,
 }
@@ -161,8 +163,16 @@ impl ServerProcess {
             interrupt: interrupt.clone(),
             start_time: Duration::ZERO,
             notes,
+            guard: None,
             group: None,
         };
+        match Guard::over(server.pid()) {
+            Ok(guard) => server.guard = Some(guard),
+            Err(error) => server.notes.push(format!(
+                "the server outlives this program when that is killed: {}",
+                crate::chain(&error)
+            )),
+        }
         if let Some(group) = group {
             match group.add(server.pid()) {
                 Ok(()) => server.group = Some(group),
@@ -280,6 +290,8 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
+        // A guard that outlived the child could meet another process of its number.
+        drop(self.guard.take());
         // Both fail when it has ended, which is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -436,6 +448,7 @@ mod tests {
             interrupt: Interrupt::new(),
             start_time: Duration::ZERO,
             notes: Vec::new(),
+            guard: None,
             group: None,
         };
         assert_eq!(procfs::group_listens(server.pid(), address.port()), Some(false));
@@ -471,6 +484,7 @@ mod tests {
             interrupt: interrupt.clone(),
             start_time: Duration::ZERO,
             notes: Vec::new(),
+            guard: None,
             group: None,
         };
         std::thread::scope(|scope| {
