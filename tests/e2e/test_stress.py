@@ -152,6 +152,29 @@ def test_a_server_that_dies_is_said_and_the_rest_goes_on(tmp_path):
     assert kept == {"server.log", "output.txt"}, "the dead server's words are kept, its data is not"
 
 
+def test_a_repetition_leaves_the_logs_of_others(tmp_path):
+    run = Run(tmp_path, LONG.replace("2^17", "2^16"), "--engines", "inMemory", "--repeat", "2")
+    os.kill(run.wait_for_load(), signal.SIGKILL)
+    code, out, err = run.end()
+    assert code == 1 and "# repetition 2 of 2" in out, out + err
+    first, *rest = run.runs()
+    assert (first["repetition"], first["outcome"]["state"]) == (0, "failed")
+    assert [made["outcome"]["state"] for made in rest] == ["complete", "complete"], rest
+    (kept,) = run.folder.glob("tenon-stress-*/*/*/server.log")
+    assert kept.parents[1].name == "repetition1" and any(str(kept) in note for note in first["notes"]), first["notes"]
+
+
+def test_servers_end_with_the_tool_that_is_killed(tmp_path):
+    run = Run(tmp_path, LONG, "--engines", "inMemory")
+    run.wait_for_load()
+    run.process.kill()
+    run.end()
+    end = time.monotonic() + 30
+    while run.servers() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert run.servers() == []
+
+
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     run = Run(tmp_path, LONG.replace("SAFE,", "[NORMAL, SAFE],").replace("2^17", "2^18"), "--engines", "inMemory")
     run.wait_for_load()
