@@ -66,9 +66,7 @@ impl HostState {
         if (self.is_interrupted)() {
             return Err(self.fail(ctx, ScriptError::Interrupted));
         }
-        // One that is longer than a duration can be is no longer than a moment, either.
-        let pause = Duration::try_from_secs_f64(ms / 1000.0).unwrap_or(PAUSE_MAX);
-        std::thread::park_timeout(pause.min(PAUSE_MAX));
+        std::thread::park_timeout(pause_of(ms));
         Ok(())
     }
 
@@ -91,6 +89,13 @@ impl HostState {
 pub(crate) struct Emits {
     pub(crate) documents: Vec<RawDocumentBuf>,
     bytes: usize,
+}
+
+/// How long a script that is to sleep for so long waits at a time.
+fn pause_of(ms: f64) -> Duration {
+    // Also what no duration can be is longer than a moment.
+    let pause = Duration::try_from_secs_f64(ms / 1000.0).unwrap_or(PAUSE_MAX);
+    pause.min(PAUSE_MAX)
 }
 
 /// Bytes of a heap that are to be free where a text is compiled. Each function has a copy of its own text, and an entry
@@ -231,5 +236,34 @@ fn base64_of_hex(ctx: Ctx<'_>, text: String) -> rquickjs::Result<String> {
     match pairs.collect::<Option<Vec<u8>>>() {
         Some(bytes) => Ok(STANDARD.encode(bytes)),
         None => Err(Exception::throw_type(&ctx, "invalid hex string")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_no_longer_than_a_moment_and_no_busy_loop() {
+        assert_eq!(pause_of(2.0), Duration::from_millis(2));
+        for ms in [1e9, 1e30, f64::INFINITY] {
+            assert_eq!(pause_of(ms), PAUSE_MAX);
+        }
+    }
+
+    #[test]
+    fn functions_are_counted_and_objects_are_not() {
+        for (text, wanted) in [
+            ("[{a: 1}, {b: 2}]", 0),
+            ("x => y => 1", 2),
+            ("function f() {}", 1),
+            ("function f()\n{}", 1),
+            ("function f()\u{feff}{}", 1),
+            ("class A { static { } a() { } }", 3),
+            ("function f() /* , */ {} {}", 2),
+        ] {
+            assert_eq!(functions_max(text), wanted, "{text}");
+        }
+        assert!(room_to_compile(&"{a: 1, b: 'c', d: 2},".repeat(2000)) < 24 << 20);
     }
 }

@@ -90,7 +90,7 @@
     String.raw = (strings, ...rest) => raw({ raw: asArray(strings.raw, false) }, ...rest);
 
     // The compiler does not bear that its heap is full: whatever compiles a text asks first whether there is room. So
-    // `eval` finds global variables only; the engine would give others to none but its own.
+    // `eval` finds global variables only, and no `this`; the engine would give others to none but its own.
     const evaluate = eval, construct = Reflect.construct, textFrom = String;
     const wellFormed = String.prototype.toWellFormed;
     const compiling = (text) => native.compiling(apply(wellFormed, text, []));
@@ -277,6 +277,10 @@
         const time = new Date(0);
         time.setUTCFullYear(part(year), part(month) - 1, part(day));
         time.setUTCHours(part(hours), part(minutes), part(seconds), ms);
+        // Parts that no date has would be carried to the next ones.
+        if (time.getUTCMonth() !== part(month) - 1 || time.getUTCDate() !== part(day) ||
+            time.getUTCHours() !== part(hours) || time.getUTCMinutes() !== part(minutes) ||
+            time.getUTCSeconds() !== part(seconds)) throw new TypeError("invalid ISO date: " + text);
         if (!zone || zone === "Z") return time;
         const offset = part(zone.slice(1, 3)) * 60 + part(zone.slice(-2));
         return new Date(time.getTime() - (zone[0] === "-" ? -offset : offset) * 60000);

@@ -101,8 +101,8 @@ fn texts_that_are_long_are_not_compiled() {
     assert_eq!(long, Ok("RangeError".into()));
 }
 
-/// Garbage that refers to itself is looked for when the heap fills up, not only after many calls: what a script had
-/// left in its globals could not be taken into a larger heap.
+/// Garbage that refers to itself is looked for when the heap fills up, not only after many calls: what a script has
+/// left in its globals cannot be taken into a larger heap.
 #[test]
 fn garbage_of_large_calls_is_freed() {
     let scope = scope();
@@ -150,8 +150,8 @@ fn a_scope_is_renewed_unless_something_was_left_in_it() {
     }
 }
 
-/// Scripts that run out of memory at every possible place. The second one ended the process: the error of a full heap
-/// was made while an object was half changed, and making it looked for garbage.
+/// Scripts that run out of memory at every possible place, also where an object is half changed: making the error must
+/// not look for garbage then.
 #[test]
 fn a_heap_that_fills_up_anywhere_is_an_error() {
     for source in [
