@@ -1,5 +1,6 @@
 //! What documents were that a script was given. A number that was an int32 and is still at its place is one again when
-//! the document comes back, and fields stand in their former order, as in MongoDB.
+//! the document comes back, and fields stand in their former order, as in MongoDB. Documents and arrays of which
+//! JavaScript loses nothing have no original.
 //!
 //! An object knows its original by a number, under a symbol of the prelude. Numbers are never given twice, so that an
 //! object that a script has kept from an earlier call has none. A document is kept once, with all that is nested in it;

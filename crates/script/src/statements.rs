@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn what_may_be_behind_the_last_expression_is_found() {
         for (source, wanted) in [
-            ("a;", vec![1]),
+            ("a;", vec![1_usize]),
             ("a ; // b; c", vec![2]),
             ("a; ;\n/* ; */ ;", vec![1, 3, 13]),
             ("a; b", vec![]),
