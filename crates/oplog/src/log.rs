@@ -220,6 +220,12 @@ impl Log {
         self.append_entry(Some((seq, term)), parts, Purpose::Write).map(drop)
     }
 
+    /// As [`Log::append_at`], with the room of [`Log::append_for_checkpoint`].
+    pub fn append_at_for_checkpoint(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
+        self.append_entry(Some((seq, term)), parts, Purpose::Checkpoint)
+            .map(drop)
+    }
+
     fn append_entry(&self, place: Option<(Seq, u64)>, parts: &[&[u8]], purpose: Purpose) -> Result<Seq> {
         let shared = &*self.shared;
         let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
@@ -726,7 +732,7 @@ impl Shared {
                     }
                 }
                 Err(error @ LogError::OutOfSpace { .. }) => {
-                    self.full.store(true, Ordering::Relaxed);
+                    self.note_full();
                     return Err(error);
                 }
                 Err(error) => return Err(self.fail(&error)),

@@ -81,6 +81,10 @@ pub(crate) struct Checkpointer {
     pub(crate) is_stuck: AtomicBool,
     /// And as much has changed since the one before as is to be held in memory: nothing more is written.
     pub(crate) is_full: AtomicBool,
+    /// The last entry that the log may drop by what the last checkpoint kept, pinned or not; 0 before the first one.
+    pub(crate) may_go: AtomicU64,
+    /// The last entry that was published before the last checkpoint began.
+    pub(crate) taken_at: AtomicU64,
     pub(crate) threads: Mutex<Vec<Thread>>,
     /// The system had no threads for these; it is asked again before long.
     pub(crate) delayed: Mutex<Vec<Delayed>>,

@@ -85,6 +85,9 @@ impl Storage {
         {
             // Whoever takes one just now does it for all.
             let running = self.checkpointer.running.lock();
+            if self.log.wait_for_room().is_err() {
+                self.purge_again()?;
+            }
             if self.log.wait_for_room().is_err() && self.log_can_be_freed() {
                 self.checkpoint_alone(&running)?;
             }
@@ -92,12 +95,48 @@ impl Storage {
         self.log.wait_for_room().map_err(|error| self.log_error(error))
     }
 
-    /// Whether another checkpoint lets the log drop anything.
+    /// Whether another checkpoint lets the log, which is short, drop anything.
     fn log_can_be_freed(&self) -> bool {
-        self.log.is_short()
-            && !self.checkpointer.is_stuck.load(Ordering::Relaxed)
-            && self.engine.info().capabilities.checkpoint_cost != CheckpointCost::Never
-            && self.pipeline.order.lock().log_bytes > 0
+        self.log.is_short() && !self.checkpointer.is_stuck.load(Ordering::Relaxed) && self.can_keep_more()
+    }
+
+    /// Whether a checkpoint would keep what the last one did not. What is applied late, and what was there when the
+    /// storage was opened, is not in `log_bytes`.
+    fn can_keep_more(&self) -> bool {
+        self.engine.info().capabilities.checkpoint_cost != CheckpointCost::Never
+            && (self.pipeline.order.lock().log_bytes > 0
+                || self.pipeline.published().0 > self.checkpointer.taken_at.load(Ordering::Relaxed))
+    }
+
+    /// Lets the log drop what it may by the last checkpoint: backups end, and history gets old. Under `running`.
+    fn purge_again(&self) -> Result<(), StorageError> {
+        let may_go = Seq(self.checkpointer.may_go.load(Ordering::Relaxed));
+        if may_go == Seq::ZERO {
+            return Ok(());
+        }
+        self.purge_log(may_go)
+    }
+
+    fn purge_log(&self, up_to: Seq) -> Result<(), StorageError> {
+        match self.log.purge(up_to) {
+            // The segments are there still, and the next one tries again.
+            Err(error @ LogError::Io { .. }) => Err(StorageError::Log(error)),
+            other => other.map_err(|error| self.log_error(error)),
+        }
+    }
+
+    /// Brings the log to disk for a checkpoint. Where it has no room for all of it, a checkpoint of what is on disk may
+    /// make some.
+    fn flush_for_checkpoint(&self) -> Result<(), StorageError> {
+        let mut flushed = self.log.flush();
+        if matches!(flushed, Err(LogError::OutOfSpace { .. })) {
+            self.purge_again()?;
+            flushed = self.log.flush();
+        }
+        match flushed {
+            Err(LogError::OutOfSpace { .. }) if self.log.durable_seq() >= self.pipeline.published() => Ok(()),
+            other => other.map(drop).map_err(|error| self.log_error(error)),
+        }
     }
 
     fn checkpoint_due(&self, log_bytes: u64) -> bool {
@@ -159,13 +198,18 @@ impl Storage {
     /// The steps. Under `running`.
     fn checkpoint_now(&self) -> Result<Seq, StorageError> {
         // The entries with the counts are refused where many large ones have come at once.
-        self.log.flush().map_err(|error| self.log_error(error))?;
-        self.write_counts()?;
+        self.flush_for_checkpoint()?;
+        match self.write_counts() {
+            // The log then keeps what tells them.
+            Ok(()) | Err(StorageError::OutOfSpace(_)) => {}
+            Err(error) => return Err(error),
+        }
         let bytes_before = self.pipeline.order.lock().log_bytes;
         let counted_at = self.pipeline.applying.lock().counted_at;
+        let published = self.pipeline.published();
         // All that was acknowledged so far, even where the engine keeps nothing. What comes until the engine's cut it
         // waits for itself, by the write-ahead rule.
-        self.log.flush().map_err(|error| self.log_error(error))?;
+        self.flush_for_checkpoint()?;
         if mutated!(RecyclesEarly) {
             self.log
                 .purge(self.log.last_seq())
@@ -181,15 +225,13 @@ impl Storage {
         let durable = taken.map_err(|error| self.checkpoint_error(error))?;
         // The entries behind the counts tell what has changed in them since.
         let counted_at = if mutated!(RecyclesCounts) { durable } else { counted_at };
-        let purged = self.log.purge(durable.min(counted_at));
+        let may_go = durable.min(counted_at);
+        self.checkpointer.may_go.store(may_go.0, Ordering::Relaxed);
+        self.checkpointer.taken_at.store(published.0, Ordering::Relaxed);
+        let purged = self.purge_log(may_go);
         self.pipeline.order.lock().log_bytes -= bytes_before;
         self.set_due_bytes();
-        match purged {
-            Ok(()) => Ok(durable),
-            // The segments are there still, and the next checkpoint tries again.
-            Err(error @ LogError::Io { .. }) => Err(StorageError::Log(error)),
-            Err(error) => Err(self.log_error(error)),
-        }
+        purged.map(|()| durable)
     }
 
     /// A full disk may pass; anything else that a checkpoint meets does not.
@@ -279,7 +321,8 @@ impl Storage {
         let (me, alarm) = (self.me.clone(), self.checkpointer.alarm.clone());
         let of_log = alarm.clone();
         self.log.set_shortage_handler(Arc::new(move || of_log.ring()));
-        let mut period = self.sync_period();
+        // The log may have been short before it had a handler.
+        let mut period = self.checkpoint_period();
         self.keep_thread("checkpointer", Some(alarm.clone()), None, move || {
             while alarm.wait(period) {
                 let Some(storage) = me.upgrade() else { return };
@@ -309,7 +352,7 @@ impl Storage {
 
     /// The longest time until the next one; zero: until one is asked for.
     fn checkpoint_period(&self) -> Duration {
-        // What a secondary has is applied later perhaps, and lets segments go then.
+        // What a secondary has is applied later perhaps, a backup ends, history gets old: segments can go then.
         let is_stuck = self.checkpointer.is_stuck.load(Ordering::Relaxed) || self.log.is_short();
         let has_delayed = !self.checkpointer.delayed.lock().is_empty();
         match (is_stuck || has_delayed, self.sync_period()) {
@@ -321,10 +364,15 @@ impl Storage {
 
     /// The period is over, or the log has grown: takes a checkpoint if it pays.
     pub(crate) fn scheduled_checkpoint(&self) {
+        if self.log.is_short() {
+            let _running = self.checkpointer.running.lock();
+            // It is tried again in the next turn; a log that has failed has stopped the storage.
+            let _ = self.purge_again();
+        }
         let log_bytes = self.pipeline.order.lock().log_bytes;
         let wanted = match self.engine.info().capabilities.checkpoint_cost {
+            _ if self.log.is_short() => self.can_keep_more(),
             CheckpointCost::Changes => log_bytes > 0,
-            CheckpointCost::AllData if self.log.is_short() => log_bytes > 0,
             CheckpointCost::AllData if !self.options.journal => log_bytes > 0,
             CheckpointCost::AllData => self.checkpoint_due(log_bytes),
             CheckpointCost::Never => false,

@@ -147,6 +147,7 @@ impl Storage {
         let append = |pieces: &[&[u8]]| match new_term.take() {
             None if for_checkpoint => self.log.append_for_checkpoint(pieces),
             None => self.log.append(pieces),
+            Some(term) if for_checkpoint => self.log.append_at_for_checkpoint(first, term, pieces).map(|()| first),
             Some(term) => self.log.append_at(first, term, pieces).map(|()| first),
         };
         let seq = entry

@@ -80,6 +80,8 @@ impl Storage {
                 order.new_term = Some(elected.term);
                 let mut entry = EntryWriter::default();
                 entry.note(&rawdoc! { "msg": "new primary" });
+                // Refused for want of room it would leave the set without a leader.
+                entry.for_checkpoint = true;
                 let mut applied = self.pipeline.applying.lock();
                 let seq = self.propose_under(&mut order, &mut applied, &mut entry, Effect::default())?;
                 assert_eq!(seq, elected.first, "the term's first entry");

@@ -525,6 +525,8 @@ impl Driver {
         loop {
             let mut entry = EntryWriter::default();
             entry.note(&rawdoc! { "msg": "new primary" });
+            // Refused for want of room it would leave the set without a leader.
+            entry.for_checkpoint = true;
             match storage.propose_under(&mut order, &mut applied, &mut entry, Effect::default()) {
                 Ok(seq) => {
                     assert_eq!(seq, elected.first, "the term's first entry");
@@ -533,8 +535,13 @@ impl Driver {
                 Err(StorageError::OutOfSpace(_)) => {
                     storage.check_running()?;
                     order.new_term = Some(elected.term);
+                    // The checkpoint that makes room needs both. Nobody else appends before the term's first entry.
+                    drop((order, applied));
+                    storage.checkpointer.wake();
                     #[expect(clippy::disallowed_methods, reason = "there is nothing to be woken by")]
                     std::thread::sleep(FULL_DISK_PAUSE);
+                    order = storage.pipeline.order.lock();
+                    applied = storage.pipeline.applying.lock();
                 }
                 Err(error) => return Err(error),
             }

@@ -116,7 +116,7 @@ impl Log {
 
     /// The disk has no room for the next segment: when the one in use is full, appending is refused.
     pub fn is_short(&self) -> bool {
-        self.shared.room.is_short()
+        self.shared.is_short()
     }
 
     /// Has `handler` called each time that the log becomes short of segments.
@@ -130,6 +130,21 @@ impl Shared {
     /// What is in memory leaves no room in the segment in use, and there is no file for the next one.
     fn lacks_room(&self) -> bool {
         self.room.is_used_up(self.buffered.load(Ordering::Acquire)) && self.catalog.needs_spare()
+    }
+
+    /// There is no room for the next segment, or was none for what is in memory.
+    fn is_short(&self) -> bool {
+        self.room.is_short() || self.full.load(Ordering::Relaxed)
+    }
+
+    /// A flush found the disk full.
+    pub(super) fn note_full(&self) {
+        if !self.full.swap(true, Ordering::Relaxed)
+            && !self.room.is_short()
+            && let Some(handler) = self.room.on_shortage.get()
+        {
+            handler();
+        }
     }
 
     /// Sees to it that there is a file for the next segment.
@@ -154,7 +169,7 @@ impl Shared {
             bytes: 0,
             ..purge.retention
         };
-        while self.room.is_short() && self.make_spare().is_err() {
+        while self.is_short() && self.make_spare().is_err() {
             let before = self.catalog.len();
             self.catalog.purge(&self.disk, &purge)?;
             if self.catalog.len() == before {
