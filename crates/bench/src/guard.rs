@@ -5,8 +5,8 @@ use crate::error::{Doing, Result};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A shell that kills a process once nobody holds the other end of its input any more. Dropping this ends the shell, and
-/// leaves the process alone.
+/// A shell that kills a process once nobody holds the other end of its input any more. Dropping this ends the shell,
+/// and leaves the process alone.
 #[derive(Debug)]
 pub struct Guard(Child);
 

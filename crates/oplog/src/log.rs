@@ -466,7 +466,8 @@ impl Log {
 
     /// Recycles the segments whose entries are all at or below `up_to`, but for what [`crate::Retention`] keeps: its
     /// bytes only as long as the disk has room for the next segment. Does file operations on the caller's thread,
-    /// beside appends and flushes. An `Io` error may be tried again; a failed sync of the directory ends the log (`Failed`).
+    /// beside appends and flushes. An `Io` error may be tried again; a failed sync of the directory ends the log
+    /// (`Failed`).
     pub fn purge(&self, up_to: Seq) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
