@@ -193,7 +193,12 @@ impl Catalog {
 
     /// True when the next segment must be made from a new file.
     pub fn needs_spare(&self) -> bool {
-        self.spares.lock().is_empty()
+        self.spares() == 0
+    }
+
+    /// Files that there are for segments to come.
+    pub fn spares(&self) -> usize {
+        self.spares.lock().len()
     }
 
     fn new_spare_path(&self) -> PathBuf {
@@ -201,12 +206,16 @@ impl Catalog {
         self.directory.join(format!("{SPARE_PREFIX}{id:016x}"))
     }
 
-    /// Sees to it that there is a file for the next segment.
-    pub fn ensure_spare(&self, disk: &Disk) -> Result<()> {
+    /// Sees to it that there are files for the next `count` segments.
+    pub fn ensure_spares(&self, disk: &Disk, count: usize) -> Result<()> {
         let _only = self.preparing.lock();
-        if !self.needs_spare() {
-            return Ok(());
+        for _ in self.spares()..count {
+            self.add_spare(disk)?;
         }
+        Ok(())
+    }
+
+    fn add_spare(&self, disk: &Disk) -> Result<()> {
         self.check_room(disk, self.segment_bytes)?;
         let path = self.new_spare_path();
         let made = disk.open(&path, Access::CreateNew).and_then(|file| {

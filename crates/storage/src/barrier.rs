@@ -15,6 +15,7 @@
 //! Compactions write to files for as long as they run, and cannot be held up on their way: who wants the files to stay
 //! waits for them before the barrier rises. They are counted under `order`, too.
 
+use crate::limits::ROOM_TRIES_MAX;
 use crate::pipeline::{Leads, Order};
 use crate::storage::Storage;
 use crate::{Interrupted, LockMode, Operation, StorageError};
@@ -143,15 +144,23 @@ impl Storage {
         Ok(())
     }
 
-    /// As [`Storage::lock_order`], once the log takes an entry, too: many may have found room at once, and have large
-    /// ones.
+    /// As [`Storage::lock_order`], once the log takes so many bytes in so many entries, too: many may have found room at
+    /// once, and have large ones.
     ///
     /// Errors: [`StorageError::OutOfSpace`]; the log has stopped.
-    pub(crate) fn lock_order_with_room(&self) -> Result<MutexGuard<'_, Order>, StorageError> {
+    pub(crate) fn lock_order_with_room(
+        &self,
+        bytes: usize,
+        entries: usize,
+    ) -> Result<MutexGuard<'_, Order>, StorageError> {
         let mut order = self.lock_order();
-        while self.log.is_overfull() {
+        // Where others were faster each time the log itself says whether it takes them.
+        for _ in 0..ROOM_TRIES_MAX {
+            if !self.log.is_overfull() && !self.log.lacks_room_for(bytes, entries) {
+                break;
+            }
             drop(order);
-            self.wait_for_log_room()?;
+            self.wait_for_log_room_for(bytes, entries)?;
             order = self.lock_order();
         }
         Ok(order)

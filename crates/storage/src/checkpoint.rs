@@ -77,7 +77,13 @@ impl Storage {
 
     /// As [`Storage::wait_for_room`], of the log alone. Where that is short of segments a checkpoint lets some go.
     pub(crate) fn wait_for_log_room(&self) -> Result<(), StorageError> {
-        match self.log.wait_for_room() {
+        self.wait_for_log_room_for(0, 0)
+    }
+
+    /// As [`Storage::wait_for_log_room`], for so many bytes at once in so many entries.
+    pub(crate) fn wait_for_log_room_for(&self, bytes: usize, entries: usize) -> Result<(), StorageError> {
+        let wait = || self.log.wait_for_room_for(bytes, entries);
+        match wait() {
             // Without threads of its own the storage does nothing unasked. With them one may be at it, or done by now.
             Err(LogError::OutOfSpace { .. }) if self.options.background => {}
             other => return other.map_err(|error| self.log_error(error)),
@@ -85,19 +91,19 @@ impl Storage {
         {
             // Whoever takes one just now does it for all.
             let running = self.checkpointer.running.lock();
-            if self.log.wait_for_room().is_err() {
+            if wait().is_err() {
                 self.purge_again()?;
             }
-            if self.log.wait_for_room().is_err() && self.log_can_be_freed() {
+            if wait().is_err() && self.log_can_be_freed() {
                 self.checkpoint_alone(&running)?;
             }
         }
-        self.log.wait_for_room().map_err(|error| self.log_error(error))
+        wait().map_err(|error| self.log_error(error))
     }
 
-    /// Whether another checkpoint lets the log, which is short, drop anything.
+    /// Whether another checkpoint lets the log, which lacks room, drop anything.
     fn log_can_be_freed(&self) -> bool {
-        self.log.is_short() && !self.checkpointer.is_stuck.load(Ordering::Relaxed) && self.can_keep_more()
+        !self.checkpointer.is_stuck.load(Ordering::Relaxed) && self.can_keep_more()
     }
 
     /// Whether a checkpoint would keep what the last one did not. What is applied late, and what was there when the

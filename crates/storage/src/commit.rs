@@ -56,7 +56,8 @@ impl Storage {
         entry: &mut EntryWriter,
         derive: impl FnOnce(Seq) -> Effect,
     ) -> Result<Seq, StorageError> {
-        self.propose_in(self.lock_order_with_room()?, entry, derive)
+        let order = self.lock_order_with_room(entry.byte_len(), entry.entries() as usize)?;
+        self.propose_in(order, entry, derive)
     }
 
     /// As [`Storage::propose`], by the holder of the mutex `order`.

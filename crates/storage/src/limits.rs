@@ -59,6 +59,8 @@ pub const TTL_LEFT_MAX: usize = 1024;
 pub const TTL_PATIENCE_MS: u32 = 1_000;
 /// Documents a capped insert evicts at most besides what it makes room for: bounds the entry after `cappedSize` shrank.
 pub const CAPPED_EVICT_DOCUMENTS_MAX: usize = 10_000;
+/// So often a proposal looks for room in the log that others have taken meanwhile.
+pub(crate) const ROOM_TRIES_MAX: usize = 100;
 /// How long a waiter sleeps at most before it looks at its deadline and kill flag again.
 pub const WAIT_SLICE: Duration = Duration::from_millis(10);
 /// How long a full disk is waited for before it is tried again.

@@ -26,6 +26,7 @@ pub(super) enum Purpose {
 
 /// What the segments that there are can take.
 pub(super) struct Room {
+    segment_bytes: usize,
     /// Bytes that the segment in use has left. It falls before what is buffered does.
     left: AtomicUsize,
     /// Those of them that only a checkpoint may use.
@@ -38,6 +39,7 @@ pub(super) struct Room {
 impl Room {
     pub fn new(left: u64, segment_bytes: u64) -> Self {
         Self {
+            segment_bytes: segment_bytes as usize,
             left: AtomicUsize::new(left as usize),
             for_checkpoint: (segment_bytes / CHECKPOINT_PART_OF_SEGMENT) as usize,
             is_short: AtomicBool::new(false),
@@ -72,6 +74,20 @@ impl Room {
     fn is_used_up(&self, bytes: usize) -> bool {
         bytes + 2 * self.for_checkpoint >= self.left.load(Ordering::Acquire)
     }
+
+    /// Files for further segments that are needed beside the one in use where `buffered` bytes are in memory and
+    /// `bytes` more come, in so many entries. A long entry leaves the rest of a segment unused. One that is longer than
+    /// a segment gets a file of its own.
+    fn spares_wanted(&self, buffered: usize, bytes: usize, entries: usize) -> usize {
+        let sum = buffered + bytes + 2 * self.for_checkpoint;
+        let Some(beyond) = sum.checked_sub(self.left.load(Ordering::Acquire)) else {
+            return 0;
+        };
+        if bytes <= self.for_checkpoint || bytes / entries.max(1) > self.segment_bytes {
+            return 1;
+        }
+        beyond.div_ceil(self.segment_bytes / 2).max(1)
+    }
 }
 
 impl Log {
@@ -105,6 +121,32 @@ impl Log {
             }
         }
         Ok(())
+    }
+
+    /// Whether so many bytes more, appended at once in so many entries, may find no place in the segments that there are
+    /// and those that there are files for.
+    pub fn lacks_room_for(&self, bytes: usize, entries: usize) -> bool {
+        let shared = &*self.shared;
+        let buffered = shared.buffered.load(Ordering::Acquire);
+        let wanted = shared.room.spares_wanted(buffered, bytes, entries);
+        shared.mode == LogMode::On && wanted > 0 && shared.catalog.spares() < wanted
+    }
+
+    /// As [`Log::wait_for_room`], until [`Log::lacks_room_for`] says no, but for what others append meanwhile.
+    pub fn wait_for_room_for(&self, bytes: usize, entries: usize) -> Result<()> {
+        self.wait_for_room()?;
+        if !self.lacks_room_for(bytes, entries) {
+            return Ok(());
+        }
+        let shared = &*self.shared;
+        let last = self.last_seq();
+        shared.flush_until(last, &|| shared.durable_seq() >= last, None)?;
+        let buffered = shared.buffered.load(Ordering::Acquire);
+        match shared.make_spares(shared.room.spares_wanted(buffered, bytes, entries)) {
+            Err(error @ LogError::OutOfSpace { .. }) => Err(error),
+            // What else is wrong the segment itself meets, where somebody can act on it.
+            _ => Ok(()),
+        }
     }
 
     /// Whether the next append would be refused, as long as nobody brings to disk what is in memory.
@@ -149,16 +191,27 @@ impl Shared {
 
     /// Sees to it that there is a file for the next segment.
     pub(super) fn make_spare(&self) -> Result<()> {
-        let made = self.catalog.ensure_spare(&self.disk);
-        let is_short = matches!(made, Err(LogError::OutOfSpace { .. }));
+        self.make_spares(1)
+    }
+
+    /// Sees to it that there are files for the next `count` segments.
+    fn make_spares(&self, count: usize) -> Result<()> {
+        let made = self.catalog.ensure_spares(&self.disk, count);
+        let is_refused = match &made {
+            Ok(()) => false,
+            // A purge may have recycled one meanwhile.
+            Err(LogError::OutOfSpace { .. }) => self.catalog.spares() < count,
+            Err(_) => return made,
+        };
+        let is_short = is_refused && self.catalog.needs_spare();
         let was_short = self.room.is_short.swap(is_short, Ordering::Relaxed);
-        if is_short
+        if is_refused
             && !was_short
             && let Some(handler) = self.room.on_shortage.get()
         {
             handler();
         }
-        made
+        if is_refused { made } else { Ok(()) }
     }
 
     /// Purges more, segment by segment, until there is a file for the next one: history that no start needs goes before
