@@ -249,7 +249,7 @@ impl Log {
             return Err(LogError::BufferFull { bytes: before });
         }
         let added = ENTRY_LENGTH_BYTES + bytes;
-        if !shared.room.takes(before + added, buffer.chunks() + 1, purpose) {
+        if !shared.room.takes(before + added, buffer.chunks() + 1, purpose) && shared.catalog.needs_spare() {
             return Err(shared.catalog.lacks_segment());
         }
         let (next, last_term) = buffer.end();

@@ -9,7 +9,7 @@ pub const STORED_DOCUMENT_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16 * 1024;
 /// Bytes of changes one unit gathers at most: two largest documents and what the entry adds to them.
 pub const UNIT_BYTES_MAX: usize = 40 * 1024 * 1024;
 /// Bytes of changes a transaction gathers at most: a chain of entries that the log's buffer takes at once, beside what
-/// may be in it, without refusing.
+/// may be in it. Whether the disk has room for all of it is asked before the first of them is appended.
 pub const TRANSACTION_BYTES_MAX: usize = 160 * 1024 * 1024;
 /// A log entry that would grow beyond so many bytes goes on in another one of its chain. One operation has at most two
 /// largest documents: below the log's limit of 49 MiB.

@@ -87,6 +87,50 @@ fn what_a_full_disk_takes_finds_its_place() {
     }
 }
 
+/// Of entries that came at once those that the segment in use had no room for stayed in memory for as long as the disk
+/// was full, and were lost at the end.
+#[test]
+fn long_entries_get_files_for_all_their_segments() {
+    let fs = SimulatedFs::new(1);
+    let log = Log::open(&env(&fs, 1), uncompressed(), Seq::ZERO).unwrap();
+    let entry = [7; 10_000];
+    log.wait_for_room_for(4 * entry.len(), 4).unwrap();
+    assert!(!log.lacks_room_for(4 * entry.len(), 4));
+    // Less than a segment.
+    fs.set_free_bytes(Some(5_000));
+    for _ in 0..4 {
+        log.append(&[&entry]).unwrap();
+    }
+    assert_eq!(log.flush().unwrap(), Seq(4), "all of it is on disk");
+    assert!(log.lacks_room_for(4 * entry.len(), 4));
+    let error = log.wait_for_room_for(4 * entry.len(), 4).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+    fs.set_free_bytes(None);
+    log.wait_for_room_for(4 * entry.len(), 4).unwrap();
+}
+
+/// A flush that found the disk full told nobody, and no checkpoint made room.
+#[test]
+fn a_flush_that_finds_no_room_tells_of_it() {
+    let fs = SimulatedFs::new(1);
+    let log = Log::open(&env(&fs, 1), uncompressed(), Seq::ZERO).unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    log.set_shortage_handler(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    fs.set_free_bytes(Some(0));
+    log.append(&[b"a"]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(log.flush().unwrap_err().kind(), ErrorKind::OutOfSpace);
+        assert!(log.is_short());
+        assert_eq!(told.load(Ordering::SeqCst), 1, "told once");
+    }
+    fs.set_free_bytes(None);
+    log.flush().unwrap();
+    assert!(!log.is_short());
+}
+
 /// Each refusal named another file that it had made and removed.
 #[test]
 fn a_refusal_names_the_directory() {
