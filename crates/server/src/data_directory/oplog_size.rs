@@ -36,10 +36,7 @@ struct KeptOplog {
 impl AskedOplog {
     /// Where nothing is kept of a former start. `journal` is on the disk that counts.
     pub(crate) fn choose(self, journal: &Path) -> Retention {
-        let by_disk = || {
-            let free = free_bytes(journal).unwrap_or(u64::MAX);
-            by_free_bytes(free)
-        };
+        let by_disk = || free_bytes(journal).map_or(OPLOG_BYTES_LEAST, by_free_bytes);
         Retention {
             bytes: self.bytes.unwrap_or_else(by_disk),
             time: self.time,
@@ -91,19 +88,24 @@ impl DataDirectory {
         retention: Retention,
     ) -> Result<Option<PathBuf>> {
         let kept = KeptOplog { asked, retention };
-        let aside = match read(fs, &self.path) {
+        match read(fs, &self.path) {
             Ok(Some(former)) if former == kept => return Ok(None),
             Ok(None) if asked.bytes.is_none() && free_bytes(&self.journal()).is_none() => return Ok(None),
-            Ok(_) => None,
+            Ok(_) => {}
             Err(DataDirectoryError::Damaged { path, .. }) => {
+                // Where the disk is full it stays in its place, and is told of at the next start, too.
+                let whole = super::with_checksum(document_of(kept));
+                let new = super::write_unnamed(fs, &self.path, OPLOG_FILE, &whole)?;
                 let aside = self.path.join(DAMAGED_FILE);
                 fs.rename(&path, &aside).map_err(super::io("rename", &path))?;
-                Some(aside)
+                fs.rename(&new, &path).map_err(super::io("rename", &path))?;
+                fs.sync_directory(&self.path).map_err(super::io("sync", &self.path))?;
+                return Ok(Some(aside));
             }
             Err(error) => return Err(error),
-        };
+        }
         write(fs, &self.path, kept)?;
-        Ok(aside)
+        Ok(None)
     }
 
     /// Bytes that the log's disk has for it, where that is less than what is to be kept.
@@ -134,6 +136,10 @@ fn file_bytes(fs: &dyn FileSystem, directory: &Path) -> u64 {
 }
 
 fn write(fs: &dyn FileSystem, directory: &Path, kept: KeptOplog) -> Result<()> {
+    super::write_document(fs, directory, OPLOG_FILE, document_of(kept))
+}
+
+fn document_of(kept: KeptOplog) -> Document {
     let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     let KeptOplog { asked, retention } = kept;
@@ -147,7 +153,7 @@ fn write(fs: &dyn FileSystem, directory: &Path, kept: KeptOplog) -> Result<()> {
     if let Some(asked) = asked.bytes {
         document.insert("askedBytes", bytes(asked));
     }
-    super::write_document(fs, directory, OPLOG_FILE, document)
+    document
 }
 
 fn read_undamaged(fs: &dyn FileSystem, directory: &Path) -> Result<Option<KeptOplog>> {
