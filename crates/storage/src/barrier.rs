@@ -144,8 +144,8 @@ impl Storage {
         Ok(())
     }
 
-    /// As [`Storage::lock_order`], once the log takes so many bytes in so many entries, too: many may have found room at
-    /// once, and have large ones.
+    /// As [`Storage::lock_order`], once the log takes so many bytes in so many entries, too: many may have found room
+    /// at once, and have large ones.
     ///
     /// Errors: [`StorageError::OutOfSpace`]; the log has stopped.
     pub(crate) fn lock_order_with_room(

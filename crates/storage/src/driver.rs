@@ -537,7 +537,6 @@ impl Driver {
                     order.new_term = Some(elected.term);
                     // The checkpoint that makes room needs both. Nobody else appends before the term's first entry.
                     drop((order, applied));
-                    storage.checkpointer.wake();
                     #[expect(clippy::disallowed_methods, reason = "there is nothing to be woken by")]
                     std::thread::sleep(FULL_DISK_PAUSE);
                     order = storage.pipeline.order.lock();

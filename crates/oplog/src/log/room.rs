@@ -123,8 +123,8 @@ impl Log {
         Ok(())
     }
 
-    /// Whether so many bytes more, appended at once in so many entries, may find no place in the segments that there are
-    /// and those that there are files for.
+    /// Whether so many bytes more, appended at once in so many entries, may find no place in the segments that there
+    /// are and those that there are files for.
     pub fn lacks_room_for(&self, bytes: usize, entries: usize) -> bool {
         let shared = &*self.shared;
         let buffered = shared.buffered.load(Ordering::Acquire);

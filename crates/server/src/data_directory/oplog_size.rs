@@ -64,10 +64,13 @@ fn by_free_bytes(free: u64) -> u64 {
 }
 
 impl DataDirectory {
-    /// How much history this start keeps. A damaged file is as none: whoever writes it down is told of it.
+    /// How much history this start keeps. A file that is damaged, or a newer version's, is as none: whoever writes it
+    /// down is told of it.
     pub fn oplog_retention(&self, fs: &dyn FileSystem, asked: AskedOplog) -> Result<Retention> {
-        if let Some(kept) = read_undamaged(fs, &self.path)? {
-            return Ok(asked.choose_again(kept));
+        match read(fs, &self.path) {
+            Ok(Some(kept)) => return Ok(asked.choose_again(kept)),
+            Ok(None) | Err(DataDirectoryError::Damaged { .. } | DataDirectoryError::Version { .. }) => {}
+            Err(error) => return Err(error),
         }
         let journal = self.journal();
         let mut retention = asked.choose(&journal);
@@ -80,7 +83,7 @@ impl DataDirectory {
     }
 
     /// Writes down what was chosen, if that is new. Not what was chosen without knowing the disk: the next start may.
-    /// A damaged file makes way; answers where it is then.
+    /// A damaged file makes way; answers where it is then. A newer version's stays: [`DataDirectoryError::Version`].
     pub fn keep_oplog_retention(
         &self,
         fs: &dyn FileSystem,
@@ -169,7 +172,14 @@ fn read(fs: &dyn FileSystem, directory: &Path) -> Result<Option<KeptOplog>> {
         return Ok(None);
     };
     let document = super::checked_document(&bytes, &path)?;
-    let kept = (document.get_str("tenon").ok() == Some(MAGIC)).then(|| parse(&document));
+    let is_ours = document.get_str("tenon").ok() == Some(MAGIC);
+    if let Ok(found) = document.get_i32("formatVersion")
+        && is_ours
+        && found != VERSION
+    {
+        return Err(DataDirectoryError::Version { path, found });
+    }
+    let kept = is_ours.then(|| parse(&document));
     kept.flatten().map(Some).ok_or_else(|| DataDirectoryError::Damaged {
         path: path.clone(),
         reason: "it does not tell how much history is kept".to_owned(),
@@ -262,6 +272,18 @@ mod tests {
         assert_eq!(start(None, 0), (retention.bytes, 0), "as the damaged one was replaced");
         set(7 << 30, 0);
         assert_eq!(start(None, 0), (7 << 30, 0));
+        // A newer build's is left as it is.
+        let newer = doc! { "tenon": MAGIC, "formatVersion": VERSION + 1 };
+        super::super::write_document(&fs, place.path(), OPLOG_FILE, newer).expect("it is written");
+        let directory = DataDirectory::open(&fs, place.path(), &metadata, None).expect("it opens");
+        directory.oplog_retention(&fs, asked).expect("it is chosen");
+        let refused = directory.keep_oplog_retention(&fs, asked, retention);
+        assert!(
+            matches!(refused, Err(DataDirectoryError::Version { found: 2, .. })),
+            "{refused:?}"
+        );
+        let set = keep_oplog_retention(&fs, place.path(), retention);
+        assert!(matches!(set, Err(DataDirectoryError::Version { .. })), "{set:?}");
     }
 
     /// On a disk with less free than the least of MongoDB's bounds the history took all of it.
