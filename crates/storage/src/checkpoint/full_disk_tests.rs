@@ -93,3 +93,31 @@ fn what_is_taken_on_a_full_disk_outlasts_an_orderly_end() {
     machine.fs.set_free_bytes(None);
     assert_eq!(rounds(&machine.open().unwrap()), taken);
 }
+
+/// Segments that something still needed when a checkpoint was taken stayed for ever on a full disk: writes were refused,
+/// and so no other checkpoint was due.
+#[test]
+fn what_a_copy_has_kept_goes_when_that_has_ended() {
+    let mut machine = Machine::new(1);
+    (machine.frame_bytes, machine.buffer_bytes) = (Some(700), Some((1_000, 50_000)));
+    machine.kind = Kind::Btree;
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let put = |id| storage.put(&op, "c", document(id, 0)).unwrap();
+    let ids: Vec<_> = (0..DOCUMENTS).map(put).collect();
+    let copy = storage.begin_clone().unwrap();
+    for round in 1..=100 {
+        rewrite(&storage, &op, &ids, round).unwrap();
+    }
+    storage.checkpoint().unwrap();
+    let kept = storage.log().stats().segments;
+    assert!(kept > 2, "{kept}");
+    machine.fs.set_free_bytes(Some(0));
+    let full = (101..1_000).find_map(|round| rewrite(&storage, &op, &ids, round).err());
+    assert!(matches!(full, Some(StorageError::OutOfSpace(_))), "{full:?}");
+    drop(copy);
+    storage.scheduled_checkpoint();
+    assert!(storage.log().stats().segments < kept, "{:?}", storage.log().stats());
+    rewrite(&storage, &op, &ids, 1_000).unwrap();
+    storage.assert_valid(&op, "c");
+}
