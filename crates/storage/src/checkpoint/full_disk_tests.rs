@@ -94,8 +94,8 @@ fn what_is_taken_on_a_full_disk_outlasts_an_orderly_end() {
     assert_eq!(rounds(&machine.open().unwrap()), taken);
 }
 
-/// Segments that something still needed when a checkpoint was taken stayed for ever on a full disk: writes were refused,
-/// and so no other checkpoint was due.
+/// Segments that something still needed when a checkpoint was taken stayed for ever on a full disk: writes were
+/// refused, and so no other checkpoint was due.
 #[test]
 fn what_a_copy_has_kept_goes_when_that_has_ended() {
     let mut machine = Machine::new(1);
@@ -118,6 +118,7 @@ fn what_a_copy_has_kept_goes_when_that_has_ended() {
     drop(copy);
     storage.scheduled_checkpoint();
     assert!(storage.log().stats().segments < kept, "{:?}", storage.log().stats());
+    machine.fs.set_free_bytes(None);
     rewrite(&storage, &op, &ids, 1_000).unwrap();
     storage.assert_valid(&op, "c");
 }
