@@ -149,6 +149,16 @@ impl Log {
         }
     }
 
+    /// Makes a file for the next segment ahead of time where there is none: [`Log::pin`] needs one. Errors: `OutOfSpace`,
+    /// `Io`, `Failed`, `Closed`.
+    pub fn prepare_segment(&self) -> Result<()> {
+        self.shared.check_open()?;
+        match self.shared.mode {
+            LogMode::On => self.shared.make_spare(),
+            LogMode::Off => Ok(()),
+        }
+    }
+
     /// Whether the next append would be refused, as long as nobody brings to disk what is in memory.
     pub fn is_overfull(&self) -> bool {
         let shared = &*self.shared;
