@@ -149,8 +149,8 @@ impl Log {
         }
     }
 
-    /// Makes a file for the next segment ahead of time where there is none: [`Log::pin`] needs one. Errors: `OutOfSpace`,
-    /// `Io`, `Failed`, `Closed`.
+    /// Makes a file for the next segment ahead of time where there is none: [`Log::pin`] needs one. Errors:
+    /// `OutOfSpace`, `Io`, `Failed`, `Closed`.
     pub fn prepare_segment(&self) -> Result<()> {
         self.shared.check_open()?;
         match self.shared.mode {
