@@ -369,6 +369,10 @@ fn a_build_that_meets_a_full_disk_is_given_up_when_there_is_room() {
         while put(id).is_ok() {
             id += 1;
         }
+        // What is left has no room for a small entry either.
+        while storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).is_ok() {
+            id += 1;
+        }
         let ended = match walks {
             true => storage.run_build(&op, &build),
             false => storage

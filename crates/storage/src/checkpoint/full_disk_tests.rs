@@ -76,11 +76,14 @@ fn a_log_that_fills_the_disk_is_freed_by_a_checkpoint() {
 /// Where nothing can go, writes are refused while all that was taken is safe, and an orderly end keeps it.
 #[test]
 fn what_is_taken_on_a_full_disk_outlasts_an_orderly_end() {
-    let (machine, storage, ids) = with_documents(Kind::Btree, Retention::default(), 0);
+    let (machine, storage, _) = with_documents(Kind::Btree, Retention::default(), 0);
     let op = machine.operation();
-    let full = (1..100).find_map(|round| rewrite(&storage, &op, &ids, round).err());
+    // New documents, for which the engine has no room either.
+    let put = |round: i32| storage.put(&op, "c", document(DOCUMENTS + round, round));
+    let full = (1..10_000).find_map(|round| put(round).err());
     assert!(matches!(full, Some(StorageError::OutOfSpace(_))), "{full:?}");
     let taken = rounds(&storage);
+    assert!(taken.len() > DOCUMENTS as usize, "{taken:?}");
     // The engine's files may find no room; the log has it all.
     let closed = storage.close(true);
     assert!(
