@@ -43,6 +43,17 @@ def damage(data, number, at=70):
     return hit["file"], hit["offset"]
 
 
+def states_of(data):
+    """Where the first segment has hard states (docs/formats/log.md)."""
+    segment = (data / "journal" / "0000000000000001.log").read_bytes()
+    states, offset = [], 4096
+    while stored := int.from_bytes(segment[offset + 8 : offset + 12], "little"):
+        if segment[offset + 21] == 1:
+            states.append(offset)
+        offset += (48 + stored + 7) // 8 * 8
+    return states
+
+
 @pytest.fixture(params=[(engine, kind) for engine in ENGINES for kind in SETS if is_built_in(engine)], ids="-".join)
 def killed(request, tmp_path):
     """A killed server: 100 documents before its last checkpoint, 100 behind it, each in a frame of its own."""
@@ -202,5 +213,11 @@ def test_a_member_that_may_have_lost_its_vote_does_not_start(tmp_path):
         hit.direct.admin.command("fsync")
         collection.insert_one({"_id": 10})
         hit.kill()
-        damage(hit.data, 5, at=9)
+        states = states_of(hit.data)
+        path, offset = damage(hit.data, 5, at=9)
+        # The vote is written again now and then: what was, is hit as well.
+        with open(path, "r+b") as file:
+            for state in [state for state in states if state > offset]:
+                file.seek(state + 9)
+                file.write(b"\xff")
         assert "may have held what this member of a replica set has voted for" in refused(hit)

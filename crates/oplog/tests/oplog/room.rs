@@ -92,7 +92,11 @@ fn what_a_full_disk_takes_finds_its_place() {
 #[test]
 fn long_entries_get_files_for_all_their_segments() {
     let fs = SimulatedFs::new(1);
-    let log = Log::open(&env(&fs, 1), uncompressed(), Seq::ZERO).unwrap();
+    let options = LogOptions {
+        frame_bytes: 1_000,
+        ..uncompressed()
+    };
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
     let entry = [7; 10_000];
     log.wait_for_room_for(4 * entry.len(), 4).unwrap();
     assert!(!log.lacks_room_for(4 * entry.len(), 4));
