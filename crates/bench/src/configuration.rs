@@ -255,10 +255,10 @@ fn take_out(prefix: &str, mapping: &mut Mapping, left_out: &mut Vec<String>) {
             let rest = full.strip_prefix(*option);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        if REPLACED.iter().any(|option| is_below(option)) {
+        if REPLACED.iter().any(&is_below) {
             return false;
         }
-        if LEFT_OUT.iter().any(|option| is_below(option)) {
+        if LEFT_OUT.iter().any(is_below) {
             left_out.push(full);
             return false;
         }

@@ -27,6 +27,10 @@ impl Storage {
     /// Errors: [`StorageError::NoJournal`] without a log, and those of writing. After a full disk it may stand again.
     pub fn stand_for_election(&self, member: u64) -> Result<u64, StorageError> {
         let mut consensus = self.consensus.voter.lock();
+        if self.log.is_short() {
+            // There may be room by now; where there is none, what is left is tried.
+            let _ = self.log.prepare_segment();
+        }
         let elected = self.elect(&mut consensus, member);
         if elected.is_err() {
             // What it knows is not what is on disk; the next election begins with that.

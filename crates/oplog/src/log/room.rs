@@ -100,6 +100,10 @@ impl Log {
         if shared.mode == LogMode::Off {
             return Ok(());
         }
+        if shared.room.is_short() && shared.catalog.needs_spare() {
+            // There may be space by now; where there is none, what is left is what there is.
+            let _ = shared.make_spare();
+        }
         while shared.full.load(Ordering::Relaxed)
             || shared.buffered.load(Ordering::Relaxed) >= shared.buffer_bytes_max
             || shared.lacks_room()
@@ -163,7 +167,8 @@ impl Log {
     pub fn is_overfull(&self) -> bool {
         let shared = &*self.shared;
         let buffered = shared.buffered.load(Ordering::Acquire);
-        buffered > shared.buffer_bytes_refused || shared.room.is_short() && shared.room.is_used_up(buffered)
+        buffered > shared.buffer_bytes_refused
+            || shared.room.is_short() && shared.room.is_used_up(buffered) && shared.catalog.needs_spare()
     }
 
     /// The disk has no room for the next segment: when the one in use is full, appending is refused.
