@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from pymongo.errors import OperationFailure
-from server import Server, engines_for
+from server import Server
 
 MIB = 1 << 20
 
@@ -50,7 +50,7 @@ SETS = {"alone": [], "set": ["--replSet", "rs0", "--replSetInitiate"]}
 
 
 @pytest.mark.parametrize("kind", SETS)
-@pytest.mark.parametrize("engine", [engine for engine in engines_for(__name__) if engine != "mmapv1"])
+@pytest.mark.parametrize("engine", ["btree", "betree"])
 def test_a_log_that_fills_the_disk_is_freed(small_disk, engine, kind):
     with server_on(small_disk, engine, SETS[kind]) as server:
         rewritten = Rewritten(server)
@@ -62,7 +62,7 @@ def test_a_log_that_fills_the_disk_is_freed(small_disk, engine, kind):
         assert found(server) == rewritten.last
 
 
-@pytest.mark.parametrize("engine", [engine for engine in engines_for(__name__) if engine != "mmapv1"])
+@pytest.mark.parametrize("engine", ["btree", "betree"])
 def test_what_is_taken_on_a_full_disk_outlasts_an_orderly_end(small_disk, engine):
     with server_on(small_disk, engine) as server:
         rewritten, ballast, n = Rewritten(server), small_disk / "ballast", 1
