@@ -93,7 +93,7 @@ impl Room {
 impl Log {
     /// Bounded back-pressure, to be called before locks are taken: waits while more than `buffer_bytes_max` bytes are
     /// not on disk, or more than the segments that there are can take. While the disk is full it answers `OutOfSpace`,
-    /// after having tried. Three loads when there is room.
+    /// after having tried. Four loads when there is room.
     pub fn wait_for_room(&self) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
