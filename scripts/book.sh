@@ -3,5 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
-export TENOND="$CARGO_TARGET_DIR/release/tenond" TENON_CLIENTS
+export TENOND="${TENOND:-$CARGO_TARGET_DIR/release/tenond}" TENON_CLIENTS
 exec "$TENON_CLIENTS/python/bin/python" book/run.py "$@"

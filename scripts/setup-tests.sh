@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
 # Installs the client programs and packages that the end-to-end tests drive. Quick when everything is there.
+# With the argument `python` only what most tests in Python need: no browser, no other clients.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
 apt_install python3 python3-venv procps openssl
-if ! have node npm; then apt_install nodejs npm; fi
-if ! have java; then apt_install openjdk-17-jdk-headless; fi
-if ! have mvn; then apt_install maven; fi
-
-# The browser that opens the benchmark report. Some systems' package only points to another packager.
-browser() { for program in chromium chromium-browser google-chrome; do if "$program" --version >/dev/null 2>&1; then return 0; fi; done; return 1; }
-if ! browser; then apt_install chromium fonts-dejavu-core || true; fi
 
 # same STAMP FILE...: true when the stamp holds the checksums of the files
 same() { local stamp=$1; shift; [ -f "$stamp" ] && [ "$(cat "$@" | sha256sum)" = "$(cat "$stamp")" ]; }
@@ -20,9 +14,19 @@ if ! same "$TENON_CLIENTS/python.stamp" tests/requirements.txt; then
     say "Python client packages (pymongo, MongoEngine, Django, pytest, playwright)"
     python3 -m venv "$TENON_CLIENTS/python"
     "$TENON_CLIENTS/python/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
-    browser || "$TENON_CLIENTS/python/bin/playwright" install --with-deps chromium
     stamp "$TENON_CLIENTS/python.stamp" tests/requirements.txt
 fi
+if [ "${1:-all}" = python ]; then exit; fi
+
+if ! have node npm; then apt_install nodejs npm; fi
+if ! have java; then apt_install openjdk-17-jdk-headless; fi
+if ! have mvn; then apt_install maven; fi
+
+# The browser that opens the benchmark report. Some systems' package only points to another packager.
+browser() { for program in chromium chromium-browser google-chrome; do if "$program" --version >/dev/null 2>&1; then return 0; fi; done; return 1; }
+if ! browser; then apt_install chromium fonts-dejavu-core || true; fi
+browser || "$TENON_CLIENTS/python/bin/playwright" install --with-deps chromium
+
 if ! same "$TENON_CLIENTS/node.stamp" tests/clients/node/package.json tests/clients/node/package-lock.json; then
     say "Node client packages (mongosh, the Node driver, mongoose, MikroORM)"
     mkdir -p "$TENON_CLIENTS/node"
