@@ -9,6 +9,7 @@ use crate::memtable::Held;
 use crate::node::{Child, Node, UnitRef};
 use crate::options::BetreeOptions;
 use crate::run::Run;
+use crate::sink::Sinking;
 use crate::table::{Retired, Table};
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Referenced, Source, VolumeId};
 use engine::{EngineError, EngineStatus, Result, Seq, TableId, WriteAheadRule};
@@ -64,6 +65,9 @@ pub(crate) struct Counters {
     pub(crate) throttled_us: AtomicU64,
     pub(crate) filter_misses: AtomicU64,
     pub(crate) lost_subtrees: AtomicU64,
+    /// Deleted keys that cursors passed over.
+    pub(crate) passed_keys: AtomicU64,
+    pub(crate) sinks: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, number: u64) {
@@ -99,6 +103,7 @@ pub(crate) struct Core {
     pub(crate) held: Arc<Held>,
     /// Tables to be flushed though they take little memory.
     pub(crate) urgent: Mutex<Vec<Arc<Table>>>,
+    pub(crate) sinking: Mutex<Vec<Sinking>>,
     /// The last flush found the disk full: nothing gives memory back now.
     pub(crate) is_disk_full: AtomicBool,
     /// When flushes are tried again then, in milliseconds of the clock.
@@ -151,6 +156,7 @@ impl Core {
             durable: AtomicU64::new(durable.0),
             held,
             urgent: Mutex::default(),
+            sinking: Mutex::default(),
             is_disk_full: AtomicBool::new(false),
             flush_again_ms: AtomicU64::new(0),
             damaged_tables: AtomicUsize::new(0),

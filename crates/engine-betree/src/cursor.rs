@@ -69,7 +69,7 @@ impl BetreeCursor {
             (Seen::Nothing, _) => {}
         };
         let mut is_full = false;
-        match self.direction {
+        let deleted = match self.direction {
             Direction::Forward => window.visit(seq, |found| {
                 push(&found, rows);
                 is_full = limits.are_reached_by(rows);
@@ -80,7 +80,7 @@ impl BetreeCursor {
             }),
             Direction::Reverse => {
                 let mut all: Vec<Found<'_>> = Vec::new();
-                window.visit(seq, |found| {
+                let deleted = window.visit(seq, |found| {
                     all.push(found);
                     true
                 });
@@ -92,7 +92,11 @@ impl BetreeCursor {
                         break;
                     }
                 }
+                deleted
             }
+        };
+        if let Some(first) = deleted.first {
+            self.snapshot.core().note_passed(&self.table, deleted.keys, first);
         }
         !is_full
     }
@@ -118,6 +122,7 @@ impl Cursor for BetreeCursor {
 
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
         rows.clear();
+        let mut keys_min = KEYS_MIN;
         while !self.is_at_end {
             let keys = limits.rows_max.saturating_sub(rows.len());
             let bytes = limits.bytes_max.saturating_sub(rows.byte_size());
@@ -126,7 +131,7 @@ impl Cursor for BetreeCursor {
                 table: &self.table,
                 direction: self.direction,
                 wanted: Wanted {
-                    keys: keys.clamp(KEYS_MIN, KEYS_MAX),
+                    keys: keys.clamp(keys_min, KEYS_MAX),
                     bytes: bytes.max(BYTES_MIN),
                 },
                 is_scan: self.is_scan,
@@ -138,7 +143,8 @@ impl Cursor for BetreeCursor {
                 break;
             }
             self.is_scan = true;
-            // On to the next window.
+            // On to the next window. Where little is found in one, much is passed over: each costs a walk from the root.
+            keys_min = (keys_min * 2).min(KEYS_MAX);
             match self.direction {
                 Direction::Forward => match window.high {
                     Some(high) => self.low = high,

@@ -5,6 +5,7 @@ use crate::core::{Core, count};
 use crate::merge::merge;
 use crate::push::push_to_root;
 use crate::run::Key;
+use crate::sink::sink;
 use crate::table::Table;
 use engine::{ErrorKind, Result, Seq};
 use std::sync::Arc;
@@ -108,7 +109,7 @@ fn flush_largest(core: &Core) -> Result<Flushed> {
 }
 
 /// Flushes the oldest messages of a table, be they frozen or not. Whoever calls holds `structure` and its `change`.
-fn flush_newest_too(core: &Core, table: &Table) -> Result<bool> {
+pub(crate) fn flush_newest_too(core: &Core, table: &Table) -> Result<bool> {
     // What an attempt on a full disk froze goes first: else each attempt would leave a small memtable behind.
     if table.state().frozen.is_empty() {
         // Between two batches.
@@ -142,6 +143,14 @@ pub(crate) fn flush_down(core: &Core) {
         return;
     }
     while core.status.is_running() {
+        let sinking = core.sinking.lock().pop();
+        if let Some(sinking) = &sinking
+            && let Err(error) = sink(core, sinking)
+            && error.kind() != ErrorKind::OutOfSpace
+        {
+            core.status.stop(format!("pushing deletions down failed: {error}"));
+            return;
+        }
         let urgent = core.urgent.lock().pop();
         let flushed = match urgent {
             Some(table) => flush_table(core, &table),

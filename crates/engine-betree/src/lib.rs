@@ -14,7 +14,7 @@
 //! - `core` is what all parts stand on: the block store, the `cache` of what is on disk, the `catalog` of
 //!   tables; `table` is how one state of a table follows another;
 //! - writes: `apply` puts batches into a `memtable`; `flush`, on `workers`, those into trees; `push` takes
-//!   messages down, `leaf_merge` into basements, within a `change`;
+//!   messages down, `leaf_merge` into basements, within a `change`; `sink` where readers pass over what was deleted;
 //! - reads: `snapshot`, `lookup`, and for cursors `window`;
 //! - `checkpoint` with its `directory`, `bulk`, `optimise`, `verify`; and `engine_impl`.
 //!
@@ -48,6 +48,7 @@ mod options;
 mod push;
 mod ranges;
 mod run;
+mod sink;
 mod snapshot;
 mod stats;
 mod table;

@@ -130,7 +130,7 @@ fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite, goes_on: &dyn Fn(
 }
 
 /// Checkpoints before the position of a load leave the blocks out that the load wrote: they must not become others yet.
-fn is_loaded_for_later(core: &Core, table: &Table) -> bool {
+pub(crate) fn is_loaded_for_later(core: &Core, table: &Table) -> bool {
     let published = core.pins.published();
     let loads = core.loads.lock();
     loads.iter().any(|load| load.table == table.id && load.seq > published)

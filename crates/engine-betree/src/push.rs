@@ -86,7 +86,7 @@ pub(crate) fn grow(change: &mut Change<'_>, mut nodes: Successors, mut height: u
 }
 
 /// The block of a node that is replaced; what it refers to goes on.
-fn retire_node(change: &mut Change<'_>, child: &Child) {
+pub(crate) fn retire_node(change: &mut Change<'_>, child: &Child) {
     if let Child::Disk(unit) = child {
         change.retire(unit.blocks());
     }

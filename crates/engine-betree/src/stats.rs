@@ -32,6 +32,7 @@ pub(crate) fn report(core: &Core, sink: &mut dyn FnMut(&str, StatValue)) {
     number("cache.misses", get(&core.cache.counters.misses));
     number("cache.evicted", get(&core.cache.counters.evicted));
     number("cache.filtered_segments", get(&core.counters.filter_misses));
+    number("cursors.deleted_keys_passed", get(&core.counters.passed_keys));
     number("tables", core.catalog.all().len() as u64);
     let (snapshots, oldest) = core.pins.open();
     let published = core.pins.published();
@@ -44,6 +45,7 @@ pub(crate) fn report(core: &Core, sink: &mut dyn FnMut(&str, StatValue)) {
     number("flush.children", get(&core.counters.flushed_children));
     number("flush.dropped_children", get(&core.counters.dropped_children));
     number("flush.damaged_tables", core.damaged_tables.load(Relaxed) as u64);
+    number("flush.sinks", get(&core.counters.sinks));
     number("flush.lost_subtrees", get(&core.counters.lost_subtrees));
     number("flush.basements_written", get(&core.counters.basements_written));
     number("flush.segments_written", get(&core.counters.segments_written));

@@ -58,6 +58,8 @@ pub(crate) struct Table {
     pub(crate) is_changed: AtomicBool,
     /// A flush met damage: its messages stay in memory, until it is dropped or the next checkpoint stops the engine.
     pub(crate) is_damaged: AtomicBool,
+    /// Deleted keys that cursors passed over since it was last seen to, see `sink`.
+    pub(crate) passed: AtomicU64,
 }
 
 impl Table {
@@ -77,6 +79,7 @@ impl Table {
             change: Mutex::new(()),
             is_changed: AtomicBool::new(false),
             is_damaged: AtomicBool::new(false),
+            passed: AtomicU64::new(0),
         }
     }
 

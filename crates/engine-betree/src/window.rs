@@ -161,6 +161,13 @@ pub(crate) struct Found<'w> {
     pub(crate) is_of_rows: bool,
 }
 
+/// Keys of a window that a reader passes over.
+#[derive(Default)]
+pub(crate) struct Deleted<'w> {
+    pub(crate) keys: u64,
+    pub(crate) first: Option<&'w [u8]>,
+}
+
 impl Window {
     fn cut(&mut self, at: Option<Key>, direction: Direction) {
         match (at, direction) {
@@ -186,8 +193,9 @@ impl Window {
         self.rows.as_ref()
     }
 
-    /// Shows the rows that a reader at `seq` sees, in rising order, until `each` answers false.
-    pub(crate) fn visit<'w>(&'w self, seq: Seq, mut each: impl FnMut(Found<'w>) -> bool) {
+    /// Shows the rows that a reader at `seq` sees, in rising order, until `each` answers false. Answers what was deleted
+    /// before.
+    pub(crate) fn visit<'w>(&'w self, seq: Seq, mut each: impl FnMut(Found<'w>) -> bool) -> Deleted<'w> {
         let messages = sorted(self.messages.iter(), &self.low, self.high.as_deref());
         let tombstones = self.messages.iter().flat_map(|run| run.tombstones());
         let mut sweep = Sweep::new(tombstones.filter(|tombstone| tombstone.seq <= seq));
@@ -197,12 +205,13 @@ impl Window {
         let entry_of = |row: usize| self.rows.as_ref().expect("it has rows").entry(row);
         let mut current = (row < rows_end).then(|| entry_of(row));
         let mut message = 0;
+        let mut deleted = Deleted::default();
         loop {
             let key = match (&current, messages.get(message)) {
                 (Some(entry), Some(message)) => entry.key.min(message.key),
                 (Some(entry), None) => entry.key,
                 (None, Some(message)) => message.key,
-                (None, None) => return,
+                (None, None) => return deleted,
             };
             let mut state = Deciding {
                 seq,
@@ -222,14 +231,18 @@ impl Window {
                 current = (row < rows_end).then(|| entry_of(row));
             }
             let value = state.seen.unwrap_or_else(|| state.seeing.end());
-            if value != Seen::Nothing
-                && !each(Found {
-                    key,
-                    value,
-                    is_of_rows: !is_decided,
-                })
-            {
-                return;
+            if value == Seen::Nothing {
+                deleted.first.get_or_insert(key);
+                deleted.keys += 1;
+                continue;
+            }
+            let found = Found {
+                key,
+                value,
+                is_of_rows: !is_decided,
+            };
+            if !each(found) {
+                return deleted;
             }
         }
     }

@@ -1,0 +1,109 @@
+//! Deletions that readers pass over go down to the rows they are for, and both are gone.
+//!
+//! A queue is read from its head, where all that was taken from it was deleted: until a deletion meets its row in a leaf
+//! every reader that comes by passes over both. What readers pass is counted for each table; when it has cost as much
+//! as writing a leaf anew does, the messages on the path to where they passed are pushed down to its leaf. So readers
+//! never pay for more than twice what the work costs, however large the tree is (the ski rental problem).
+
+use crate::change::Change;
+use crate::core::{Core, count};
+use crate::flush::flush_newest_too;
+use crate::node::{Child, Node};
+use crate::optimise::is_loaded_for_later;
+use crate::push::{Successors, flush_child, grow, relieve, replace_child, retire_node, settle};
+use crate::run::Key;
+use crate::table::Table;
+use engine::Result;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Deleted keys that readers of a table pass before it is seen to: some 50 ns each, and a leaf takes milliseconds.
+const PASSED_MAX: u64 = 128 * 1024;
+
+/// A place in a table where readers pass over much that was deleted.
+pub(crate) struct Sinking {
+    pub(crate) table: Arc<Table>,
+    pub(crate) at: Key,
+}
+
+impl Core {
+    /// A reader passed so many deleted keys, the first of them at `at`.
+    pub(crate) fn note_passed(&self, table: &Arc<Table>, keys: u64, at: &[u8]) {
+        count(&self.counters.passed_keys, keys);
+        let before = table.passed.fetch_add(keys, Relaxed);
+        // Whoever comes to the bound, and nobody behind: until it was seen to.
+        if before < PASSED_MAX && before + keys >= PASSED_MAX {
+            let (table, at) = (table.clone(), at.into());
+            self.sinking.lock().push(Sinking { table, at });
+        }
+    }
+}
+
+/// Pushes the messages on the path to a key down to its leaf. What cannot be read stays where it is.
+pub(crate) fn sink(core: &Core, sinking: &Sinking) -> Result<()> {
+    let Sinking { table, at } = sinking;
+    let _shared = core.structure.read();
+    let _change = table.change.lock();
+    table.passed.store(0, Relaxed);
+    if !table.is_live() || table.is_damaged.load(Acquire) || is_loaded_for_later(core, table) {
+        return Ok(());
+    }
+    flush_newest_too(core, table)?;
+    let state = table.state();
+    let Some(root) = &state.tree.root else {
+        return Ok(());
+    };
+    let mut change = Change::new(core, table);
+    let pushed = change
+        .load_node(root, None)
+        .map(|node| node.height())
+        .and_then(|height| {
+            let Some(successors) = sink_at(&mut change, root, height, &[], None, at)? else {
+                return Ok(());
+            };
+            let root = grow(&mut change, successors, height)?;
+            change.install(root, None)?;
+            core.catalog.note_change(table);
+            count(&core.counters.sinks, 1);
+            Ok(())
+        });
+    match pushed {
+        Err(error) if error.is_of_disk() => Ok(()),
+        pushed => pushed,
+    }
+}
+
+/// What takes the place of a node when something waited on the path below it.
+fn sink_at(
+    change: &mut Change<'_>,
+    child: &Child,
+    height: u8,
+    low: &[u8],
+    high: Option<&[u8]>,
+    at: &[u8],
+) -> Result<Option<Successors>> {
+    let node = change.load_node(child, Some(height))?;
+    let Node::Inner(inner) = &*node else {
+        return Ok(None);
+    };
+    let mut inner = inner.clone();
+    let waits = !inner.slots[inner.find(at)].buffer.is_empty();
+    if waits {
+        let index = inner.find(at);
+        flush_child(change, &mut inner, index, low, high)?;
+    }
+    let index = inner.find(at);
+    let (below_low, below_high) = inner.range(index, low, high);
+    let (below_low, below_high) = (Key::from(below_low), below_high.map(Key::from));
+    let below = inner.slots[index].child.clone();
+    let successors = sink_at(change, &below, height - 1, &below_low, below_high.as_deref(), at)?;
+    if !waits && successors.is_none() {
+        return Ok(None);
+    }
+    if let Some(successors) = successors {
+        replace_child(change, &mut inner, index, successors)?;
+    }
+    retire_node(change, child);
+    relieve(change, &mut inner, low, high)?;
+    Ok(Some(settle(change, inner, low)?))
+}
