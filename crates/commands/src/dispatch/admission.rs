@@ -1,6 +1,6 @@
 //! What a call passes before it runs: rights, limits, fail points, the member's role, times, and its turn.
 
-use super::{Call, Running};
+use super::{Call, Injected, Running};
 use crate::authorization::check;
 use crate::client::PutOff;
 use crate::command::grants;
