@@ -322,6 +322,7 @@ impl<'c> Call<'c> {
             command: self.command.name,
             database: generic.database,
             body: &self.command.shown(self.request.body),
+            sequences: self.request.sequences,
             started,
             session: generic.session,
             transaction: generic.transaction.and_then(TransactionFields::transaction_number),
