@@ -343,7 +343,7 @@ fn rejected_connections_and_bytes_are_counted() {
     });
     let status = bench.ok(doc! { "serverStatus": 1 });
     assert_eq!(
-        status.get_document("connections").unwrap().get_i32("rejected").ok(),
+        status.get_document("connections").unwrap().get_i64("rejected").ok(),
         Some(1)
     );
     let network = status.get_document("network").unwrap();

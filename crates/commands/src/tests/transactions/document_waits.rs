@@ -125,7 +125,7 @@ fn keys_that_a_write_changes_are_told_of() {
     bench.ok(doc! { "profile": 2 });
     bench.ok(update());
     bench.ok(doc! { "profile": 0 });
-    let profiled = bench.find("system.profile", doc! { "command.update": "c" });
+    let profiled = bench.find("system.profile", doc! { "op": "update" });
     let keys = ["keysInserted", "keysDeleted"].map(|name| profiled[0].get_i64(name).ok());
     assert_eq!(keys, [Some(1), Some(1)], "{profiled:?}");
 }
