@@ -1,7 +1,7 @@
 //! A command as `currentOp`, log lines and the profiler show it: its body, and in it the documents that came beside it;
 //! of a long one the beginning.
 //!
-//! Invariant: the bytes are those of a document, or the beginning of them; only then they are as many as its length says.
+//! Invariant: the bytes are those of a document, as many as its length says, or fewer: then they are its beginning.
 
 use crate::metrics::OperationKind;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
