@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 from bson import Int64
+from pymongo import DeleteOne, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 from server import ENGINES, Server
 
@@ -294,7 +295,7 @@ def test_profiler(client, db):
     assert db.command("profile", 0)["was"] == 2
     db.c.find_one()
     entries = list(db["system.profile"].find({"ns": f"{db.name}.c"}).sort("ts", 1))
-    assert [(entry["op"], next(iter(entry["command"]))) for entry in entries] == [("command", "aggregate"), ("update", "update")]
+    assert [(entry["op"], next(iter(entry["command"]))) for entry in entries] == [("command", "aggregate"), ("update", "q")]
     assert entries[1]["nModified"] == 1 and entries[1]["user"] == "" and entries[0]["millis"] >= 0
     assert db["system.profile"].options()["capped"]
     # Another process does not know of it, and writes held back hold no reader up for long.
@@ -305,6 +306,30 @@ def test_profiler(client, db):
     finally:
         client.admin.command("fsyncUnlock")
     db.command("profile", 0)
+
+
+def test_statements_of_drivers_are_told(client, db):
+    """Drivers send them beside the command: nobody could tell what a slow update looked for."""
+    db.c.insert_many([{"_id": n, "a": n % 2} for n in range(10)])
+    db.command("profile", 2)
+    db.c.bulk_write([UpdateMany({"a": 1}, {"$set": {"b": 1}}), UpdateOne({"_id": 4}, {"$set": {"b": 2}}), DeleteOne({"_id": 9})])
+    db.command("profile", 0)
+    entries = list(db["system.profile"].find({"op": {"$in": ["update", "remove"]}}).sort("$natural", 1))
+    assert [entry["command"]["q"] for entry in entries] == [{"a": 1}, {"_id": 4}, {"_id": 9}]
+    assert [(entry["op"], entry["docsExamined"], entry["planSummary"]) for entry in entries] == [
+        ("update", 10, "COLLSCAN"),
+        ("update", 1, "IDHACK"),
+        ("remove", 1, "IDHACK"),
+    ]
+
+
+def test_help_is_told_and_nothing_is_done(client, db):
+    db.c.insert_one({"_id": 1})
+    for command in ("dropDatabase", "drop", "compact"):
+        told = db.command(command, "c" if command != "dropDatabase" else 1, help=True)
+        assert told["help"].startswith(f"help for: {command} ")
+    assert client.admin.command("shutdown", help=True)["ok"] == 1
+    assert db.c.count_documents({}) == 1
 
 
 def test_reindex_makes_indexes_anew(db):

@@ -79,6 +79,21 @@ def test_status_tells_of_every_member(rs, db):
                 assert each["lastHeartbeat"] and each["lastHeartbeatRecv"] and each["pingMs"] >= 0 and each["optimeDurable"]
 
 
+def test_nobody_is_told_to_lag_who_does_not(rs, db):
+    """Positions were those of heartbeats, seconds old: monitoring saw a lag while there were writes."""
+    primary, secondary = rs.primary, rs.secondaries[0]
+    everywhere = db.get_collection("c", write_concern=WriteConcern(w=3))
+    for n in range(20):
+        with db.client.start_session() as session:
+            everywhere.insert_one({"_id": n}, session=session)
+            written = session.operation_time
+        members = primary.direct.admin.command("replSetGetStatus")["members"]
+        assert all(each["optime"]["ts"] >= written for each in members), (written, members)
+        members = secondary.direct.admin.command("replSetGetStatus")["members"]
+        places = {each["_id"]: each["optime"]["ts"] for each in members}
+        assert places[primary.number] >= places[secondary.number]
+
+
 def test_connections_to_others_are_counted_and_cut(rs, db):
     primary, other = rs.primary, rs.secondaries[0]
 

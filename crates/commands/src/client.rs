@@ -8,6 +8,7 @@ use crate::fail_points::Failure;
 use crate::member_streams::Assembly;
 use crate::parked::Parked;
 use crate::replica_set::TopologyVersion;
+use crate::shown_command::{Sequences, ShownCommand};
 use crate::tickets::Waiting;
 use auth::{Ends, SubjectName};
 use bson::raw::{RawDocument, RawDocumentBuf};
@@ -101,8 +102,7 @@ pub(crate) struct Current {
     noted: (Option<SessionId>, u64),
     pub command: &'static str,
     pub namespace: String,
-    /// The command, or the beginning of a long one.
-    pub body: Vec<u8>,
+    pub shown: ShownCommand,
     pub plan_summary: String,
     /// It waits without a thread.
     put_off: Option<PutOff>,
@@ -113,6 +113,7 @@ pub(crate) struct Begun<'b> {
     pub command: &'static str,
     pub database: &'b str,
     pub body: &'b RawDocument,
+    pub sequences: Sequences<'b>,
     /// By the monotonic clock.
     pub started: Duration,
     pub session: Option<SessionId>,
@@ -234,10 +235,9 @@ impl Client {
         current.namespace.clear();
         current.namespace.push_str(begun.database);
         current.plan_summary.clear();
-        current.body.clear();
-        let bytes = begun.body.as_bytes();
-        let kept = bytes.len().min(CURRENT_BODY_BYTES_MAX);
-        current.body.extend_from_slice(&bytes[..kept]);
+        current
+            .shown
+            .set(begun.body, begun.sequences, CURRENT_COMMAND_BYTES_MAX);
         let noted = (begun.session, begun.started.as_secs());
         std::mem::replace(&mut current.noted, noted) != noted && begun.session.is_some()
     }
@@ -298,7 +298,7 @@ impl Client {
 }
 
 /// Of a running command longer than this `currentOp` shows the beginning.
-const CURRENT_BODY_BYTES_MAX: usize = 4096;
+const CURRENT_COMMAND_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use crate::concerns::{ReadConcern, ReadLevel};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::metrics::OperationKind;
+use crate::metrics::{OperationKind, TopUse};
 use crate::reply::Reply;
 use auth::{Action, ActionSet};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -233,6 +233,22 @@ impl Command {
 }
 
 impl Command {
+    /// What `top` counts it as: of reads only `find` is a query, as in `opcounters`.
+    pub fn usage(&self) -> TopUse {
+        let usage = self.kind.usage();
+        match self.kind {
+            OperationKind::Query if self.name != "find" => TopUse {
+                column: OperationKind::Command,
+                ..usage
+            },
+            OperationKind::Command => TopUse {
+                is_write: self.has_write_concern,
+                ..usage
+            },
+            _ => usage,
+        }
+    }
+
     /// Fails where a read concern asks for a level that the command does not take.
     pub fn check_read_concern(&self, concern: &ReadConcern) -> Result<()> {
         let is_taken = match self.read_levels {

@@ -188,6 +188,15 @@ impl<'c> Call<'c> {
             };
             return (Err(error), outcome);
         }
+        if generic.help {
+            // Before anything that is done, checked, waited for or counted for the sake of the command.
+            reply.string(
+                "help",
+                &format!("help for: {} {}", self.command.name, self.command.help),
+            );
+            reply.double("ok", 1.0);
+            return (Ok(()), Outcome::default());
+        }
         let resumed = match self.request.is_resumed {
             true => self.client.take_put_off(),
             false => None,
@@ -313,6 +322,7 @@ impl<'c> Call<'c> {
             command: self.command.name,
             database: generic.database,
             body: &self.command.shown(self.request.body),
+            sequences: self.request.sequences,
             started,
             session: generic.session,
             transaction: generic.transaction.and_then(TransactionFields::transaction_number),

@@ -36,6 +36,8 @@ pub(crate) struct Generic<'i> {
     pub has_max_time: bool,
     statement: i32,
     pub api: ApiParameters,
+    /// What the command does is asked, and nothing is to be done.
+    pub help: bool,
 }
 
 impl<'i> Generic<'i> {
@@ -204,7 +206,12 @@ impl<'i> Generic<'i> {
                     None => return Err(missing_field(name, field)),
                 };
             }
-            "help" | "rawData" => drop(arguments.boolean(name, value)?),
+            "help" => self.help = arguments.boolean(name, value)?,
+            "rawData" => {
+                if arguments.boolean(name, value)? {
+                    return Err(CommandError::not_implemented("rawData"));
+                }
+            }
             "txnNumber" => match value {
                 RawBsonRef::Int64(number) => self.number = Some(number),
                 other => return Err(wrong_type(arguments.command, name, other, "type 'long'")),

@@ -17,7 +17,7 @@ use crate::stable_api;
 use crate::tickets::Ticket;
 use crate::transactions::{CheckedOut, TransactionFields};
 use auth::{Action, ActionSet, Target};
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use engine::Seq;
 use query::plan::{QuerySettings, ShapeHash};
@@ -54,8 +54,12 @@ pub struct Report {
     pub n_modified: Option<u64>,
     pub n_deleted: Option<u64>,
     pub n_upserted: Option<u64>,
+    /// Its statements are counted and told one by one.
+    pub is_told_by_statement: bool,
     /// The cursor that stays open.
     pub cursor_id: Option<i64>,
+    /// The command that made the cursor that it fetches from.
+    pub originating: Option<Arc<RawDocumentBuf>>,
     /// The transaction that it ends has left no cursor open.
     pub had_no_cursors: bool,
     /// The cursor was exhausted by this call.

@@ -40,6 +40,7 @@ mod member_streams;
 mod metrics;
 mod named_collections;
 mod not_built;
+mod operation_entry;
 mod own_call;
 mod parameters;
 mod parked;
@@ -54,10 +55,12 @@ mod rights;
 mod server;
 mod session_cache;
 mod settings;
+mod shown_command;
 mod spill_report;
 mod stable_api;
 mod standalone;
 mod startup_log;
+mod statement_watch;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

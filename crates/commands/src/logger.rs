@@ -383,6 +383,11 @@ fn notice(clock: Arc<dyn Clock>, zone: jiff::tz::TimeZone, is_for_people: bool) 
     })
 }
 
+/// A time as log lines have it and as tools that read operations parse it: with a fraction and an offset, always.
+pub(crate) fn utc_text(now_ms: i64) -> String {
+    time_text(now_ms, &jiff::tz::TimeZone::UTC)
+}
+
 /// ISO 8601 with milliseconds and offset; always 29 bytes for years 0 to 9999.
 fn time_text(now_ms: i64, zone: &jiff::tz::TimeZone) -> String {
     let time = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);

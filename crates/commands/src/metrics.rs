@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::time::Duration;
+use storage::Namespace;
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($field:ident),* $(,)? }) => {
@@ -73,6 +74,26 @@ impl OperationKind {
     fn writes(self) -> bool {
         matches!(self, Self::Insert | Self::Update | Self::Remove)
     }
+
+    /// What `top` counts an operation of this kind as.
+    pub fn usage(self) -> TopUse {
+        TopUse {
+            kind: self,
+            column: self,
+            is_write: self.writes(),
+        }
+    }
+}
+
+/// What an operation is counted as by `top`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopUse {
+    /// What `latencyStats` and `opLatencies` count it as.
+    pub kind: OperationKind,
+    /// Where it is counted beside the locks.
+    pub column: OperationKind,
+    /// It is under `writeLock`, and not under `readLock`.
+    pub is_write: bool,
 }
 
 /// Time and number of operations.
@@ -104,6 +125,42 @@ pub struct TopEntry {
     pub update: Usage,
     pub remove: Usage,
     pub commands: Usage,
+    /// By kind, for `latencyStats`.
+    pub latencies: KindUsage,
+}
+
+/// Of one namespace what [`Latencies`] are of all.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "named as in latencyStats")]
+pub struct KindUsage {
+    pub reads: Usage,
+    pub writes: Usage,
+    pub commands: Usage,
+}
+
+impl TopEntry {
+    fn each(&mut self) -> [&mut Usage; 12] {
+        let Self {
+            total,
+            read_lock,
+            write_lock,
+            queries,
+            getmore,
+            insert,
+            update,
+            remove,
+            commands,
+            latencies,
+        } = self;
+        let KindUsage {
+            reads,
+            writes,
+            commands: others,
+        } = latencies;
+        [
+            total, read_lock, write_lock, queries, getmore, insert, update, remove, commands, reads, writes, others,
+        ]
+    }
 }
 
 /// Time spent per namespace. Sharded by name so that connections seldom meet.
@@ -135,7 +192,7 @@ impl Top {
 
     /// Counts an operation that took `time`. `exists` is asked when the namespace is new here: one that is not in the
     /// catalog gets no entry, or commands on names that were never made or are gone would fill the memory.
-    pub fn record(&self, namespace: &str, kind: OperationKind, time: Duration, exists: impl FnOnce() -> bool) {
+    pub fn record(&self, namespace: &str, usage: TopUse, time: Duration, exists: impl FnOnce() -> bool) {
         let hash = self.hash(namespace);
         let mut shard = self.shard(hash).lock();
         let place = shard.entry(hash, |(name, _)| name == namespace, |(name, _)| self.hash(name));
@@ -146,12 +203,18 @@ impl Top {
         };
         let (_, entry) = place.get_mut();
         entry.total.add(time);
-        if kind.writes() {
+        if usage.is_write {
             entry.write_lock.add(time);
         } else {
             entry.read_lock.add(time);
         }
-        let of_kind = match kind {
+        let of_latency = match usage.kind {
+            OperationKind::Query | OperationKind::GetMore => &mut entry.latencies.reads,
+            kind if kind.writes() => &mut entry.latencies.writes,
+            _ => &mut entry.latencies.commands,
+        };
+        of_latency.add(time);
+        let of_kind = match usage.column {
             OperationKind::Query => &mut entry.queries,
             OperationKind::GetMore => &mut entry.getmore,
             OperationKind::Insert => &mut entry.insert,
@@ -167,6 +230,24 @@ impl Top {
         let hash = self.hash(namespace);
         if let Ok(place) = self.shard(hash).lock().find_entry(hash, |(name, _)| name == namespace) {
             place.remove();
+        }
+    }
+
+    /// What was done to a collection was done to the one whose place it takes.
+    pub fn hand_over(&self, from: &str, to: &Namespace) {
+        let mut figures = self.get(from);
+        self.forget(from);
+        if figures.total.count == 0 {
+            return;
+        }
+        let hash = self.hash(to.as_str());
+        let mut shard = self.shard(hash).lock();
+        let place = shard.entry(hash, |(name, _)| name == to.as_str(), |(name, _)| self.hash(name));
+        let mut place = place.or_insert_with(|| (to.as_str().to_owned(), TopEntry::default()));
+        let (_, entry) = place.get_mut();
+        for (into, from) in entry.each().into_iter().zip(figures.each()) {
+            into.time_us += from.time_us;
+            into.count += from.count;
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Segment {
     pub path: PathBuf,
     /// Some frames' first entries and offsets, rising, `MARK_INTERVAL_BYTES` apart or behind damage.
     marks: Mutex<Vec<(Seq, u64)>>,
+    /// Where its last frame ends; of one that was there when the log was opened, and is not written to, the file.
+    written_bytes: AtomicU64,
     /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that
     /// locked.
     pub pins: AtomicUsize,
@@ -37,6 +39,7 @@ impl Segment {
             header,
             path,
             marks: Mutex::new(Vec::new()),
+            written_bytes: AtomicU64::new(FRAMES_START),
             pins: AtomicUsize::new(0),
             is_cut: false,
         }
@@ -46,8 +49,14 @@ impl Segment {
     pub fn found(header: SegmentHeader, path: PathBuf, is_cut: bool) -> Self {
         Self {
             is_cut,
+            written_bytes: AtomicU64::new(header.file_bytes),
             ..Self::new(header, path)
         }
+    }
+
+    /// Its last frame ends at `offset`.
+    pub fn set_written(&self, offset: u64) {
+        self.written_bytes.store(offset, Ordering::Relaxed);
     }
 
     /// Remembers where a frame starts, if no remembered one is near.
@@ -158,6 +167,13 @@ impl Catalog {
     /// Bytes of the segments' files.
     pub fn bytes(&self) -> u64 {
         self.list.lock().iter().map(|segment| segment.header.file_bytes).sum()
+    }
+
+    /// Bytes of them that are written.
+    pub fn written_bytes(&self) -> u64 {
+        let list = self.list.lock();
+        let written = list.iter().map(|segment| segment.written_bytes.load(Ordering::Relaxed));
+        written.sum()
     }
 
     /// The segment with the first entry. Before it there may be some whose entries were all taken back.

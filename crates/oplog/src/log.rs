@@ -436,6 +436,11 @@ impl Log {
         self.shared.catalog.bytes()
     }
 
+    /// Bytes of them that are written: what is preallocated is not among them.
+    pub fn written_bytes(&self) -> u64 {
+        self.shared.catalog.written_bytes()
+    }
+
     /// A reader of the durable entries from `from` on, which may lie in the future. `Purged` when it is gone.
     pub fn read(&self, from: Seq) -> Result<LogReader> {
         self.reader(from, Extent::Durable)

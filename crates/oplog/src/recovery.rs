@@ -171,11 +171,14 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
     }
     let tail = match (end, segments.last()) {
         // To one of an older format nothing is appended: the next entry begins a new one.
-        (Some(scanner), Some(segment)) if writable && segment.header.is_current() => Some(Tail {
-            segment: segment.clone(),
-            file: scanner.segment().file.clone(),
-            offset: scanner.offset(),
-        }),
+        (Some(scanner), Some(segment)) if writable && segment.header.is_current() => {
+            segment.set_written(scanner.offset());
+            Some(Tail {
+                segment: segment.clone(),
+                file: scanner.segment().file.clone(),
+                offset: scanner.offset(),
+            })
+        }
         _ => None,
     };
     Ok(Recovered {

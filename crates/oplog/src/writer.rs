@@ -175,6 +175,7 @@ impl Writer {
         disk.sync_file(&*tail.file, &tail.segment.path)?;
         tail.segment.mark(self.pending[0].first, tail.offset);
         tail.offset += self.group.len() as u64;
+        tail.segment.set_written(tail.offset);
         add(&disk.counters.groups, 1);
         add(&disk.counters.frames, framed.chunks as u64);
         add(&disk.counters.raw_bytes, framed.raw_bytes as u64);
@@ -326,11 +327,9 @@ pub(crate) fn create_segment(
         frame_into(&mut frames, None, &chunk, &header, FRAMES_START, disk.keys());
     }
     let (segment, file) = catalog.create(disk, header, &frames)?;
-    Ok(Tail {
-        segment,
-        file,
-        offset: FRAMES_START + frames.len() as u64,
-    })
+    let offset = FRAMES_START + frames.len() as u64;
+    segment.set_written(offset);
+    Ok(Tail { segment, file, offset })
 }
 
 /// An upper bound for the frame of a chunk: it is stored as it is when it does not shrink.

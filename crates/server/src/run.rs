@@ -251,6 +251,7 @@ impl Running {
         let mut unwise = engines::warnings(name, config, memory_bytes);
         let probe = config.storage.db_path.join(data_directory::LOCK_FILE);
         unwise.extend(engines::direct_io_warning(name, &config.storage, &*env.fs, &probe));
+        unwise.extend(crate::start_lines::container_warning());
         start_warnings(config, name, &unwise, descriptors.limit, directory.unclean, logger);
         log_connections_max(config, descriptors, logger);
         let instance = match &config.replica_set {

@@ -9,7 +9,8 @@ use commands::logger::{LogId, Logger, id};
 use crypt::Keys;
 use engine::Seq;
 use oplog::LogError;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use storage::RecoveryProgress;
 
@@ -29,6 +30,29 @@ pub(crate) fn with_advice(error: LogError, (engine, path): (&str, PathBuf)) -> a
         ),
         other => other.into(),
     }
+}
+
+/// What containers of `mongo` do at their first start, and this server does not, as the environment asks for it.
+/// Nobody could log in, and nothing would say why.
+pub(crate) fn container_warning() -> Option<String> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    passed_over(names, Path::new("/docker-entrypoint-initdb.d"))
+}
+
+fn passed_over(names: impl Iterator<Item = OsString>, scripts: &Path) -> Option<String> {
+    let mut asked: Vec<String> = names
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.starts_with("MONGO_INITDB_"))
+        .collect();
+    asked.sort_unstable();
+    let has_scripts = std::fs::read_dir(scripts).is_ok_and(|mut entries| entries.next().is_some());
+    asked.extend(has_scripts.then(|| scripts.display().to_string()));
+    (!asked.is_empty()).then(|| {
+        format!(
+            "{}: no effect. This server makes no users and runs no scripts at its first start: docs/quick-start.md has how the first user of a container is made",
+            asked.join(", ")
+        )
+    })
 }
 
 pub(crate) fn log_recovery(logger: &Logger, step: RecoveryProgress, elapsed: Duration) {
@@ -140,5 +164,27 @@ pub(crate) fn start_warnings(
     }
     for warning in config.warnings.iter().chain(of_engine) {
         warn(id::START_WARNING, warning);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::passed_over;
+    use std::path::Path;
+
+    #[test]
+    fn what_a_container_was_asked_for_in_vain_is_told() {
+        let of = |names: &[&str], scripts: &str| {
+            let names = names.iter().map(|name| (*name).into());
+            passed_over(names, Path::new(scripts))
+        };
+        assert_eq!(of(&["PATH", "MONGO_HOST"], "/nonesuch"), None);
+        let told = of(
+            &["MONGO_INITDB_ROOT_USERNAME", "PATH", "MONGO_INITDB_DATABASE"],
+            "/nonesuch",
+        );
+        let names = "MONGO_INITDB_DATABASE, MONGO_INITDB_ROOT_USERNAME: ";
+        assert!(told.is_some_and(|told| told.starts_with(names)));
+        assert!(of(&[], "/").is_some_and(|told| told.starts_with("/: ")));
     }
 }

@@ -451,6 +451,10 @@ impl Counter {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+
+    fn since(&self, before: &Self) -> Self {
+        Self(AtomicU64::new(self.get().saturating_sub(before.get())))
+    }
 }
 
 /// Acquisitions of collection locks in one mode.
@@ -530,6 +534,50 @@ impl OperationCounters {
     /// What stages of one kind have spilled.
     pub fn spilled(&self, what: Spilling) -> &SpillCounters {
         &self.spilled[what as usize]
+    }
+
+    /// What has been added since the counters were as `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        // All of them, so that a new one has its place here.
+        let Self {
+            docs_examined,
+            keys_examined,
+            yields,
+            write_conflicts,
+            keys_inserted,
+            keys_deleted,
+            document_wait_us,
+            has_sort_stage,
+            keys_sorted,
+            sorted_bytes,
+            locks,
+            spilled,
+        } = before;
+        let of_lock = |now: &LockCounters, before: &LockCounters| LockCounters {
+            acquired: now.acquired.since(&before.acquired),
+            waited: now.waited.since(&before.waited),
+            wait_us: now.wait_us.since(&before.wait_us),
+        };
+        let of_spills = |now: &SpillCounters, before: &SpillCounters| SpillCounters {
+            spills: now.spills.since(&before.spills),
+            records: now.records.since(&before.records),
+            bytes: now.bytes.since(&before.bytes),
+            stored_bytes: now.stored_bytes.since(&before.stored_bytes),
+        };
+        Self {
+            docs_examined: self.docs_examined.since(docs_examined),
+            keys_examined: self.keys_examined.since(keys_examined),
+            yields: self.yields.since(yields),
+            write_conflicts: self.write_conflicts.since(write_conflicts),
+            keys_inserted: self.keys_inserted.since(keys_inserted),
+            keys_deleted: self.keys_deleted.since(keys_deleted),
+            document_wait_us: self.document_wait_us.since(document_wait_us),
+            has_sort_stage: self.has_sort_stage.since(has_sort_stage),
+            keys_sorted: self.keys_sorted.since(keys_sorted),
+            sorted_bytes: self.sorted_bytes.since(sorted_bytes),
+            locks: std::array::from_fn(|mode| of_lock(&self.locks[mode], &locks[mode])),
+            spilled: std::array::from_fn(|what| of_spills(&self.spilled[what], &spilled[what])),
+        }
     }
 
     /// A plan sorts its rows itself.

@@ -5,7 +5,7 @@ use super::insert::{InsertBatch, asks_for_bypass, insert_documents};
 use super::listing::{self, Listing};
 use super::multi;
 use super::update::asks_for_upsert;
-use super::update::{Images, Statement, check_writable};
+use super::update::{Statement, check_writable};
 use super::write_result::{StatementIds, WriteErrors, write_retried};
 use super::{delete, update};
 use crate::arguments::{Arguments, check_batch, missing_field, unknown_field};
@@ -174,7 +174,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             Ok(operation)
         })
         .collect::<Result<_>>()?;
-    let mut totals = carry_out(call, &namespaces, &operations, &options)?;
+    let mut totals = carry_out(call, &namespaces, (&documents, &operations), &options)?;
     call.report.n_inserted = Some(totals.inserted);
     call.report.n_matched = Some(totals.matched);
     call.report.n_modified = Some(totals.modified);
@@ -311,7 +311,7 @@ fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize
 fn carry_out(
     call: &mut Invocation<'_>,
     namespaces: &[Namespace],
-    operations: &[Operation<'_>],
+    (documents, operations): (&[&RawDocument], &[Operation<'_>]),
     options: &Options<'_>,
 ) -> Result<Totals> {
     let errors_only = options.errors_only;
@@ -357,10 +357,9 @@ fn carry_out(
                 insert_run(call, &namespaces[*namespace], &batch, first, errors_only, &mut totals)?;
             }
             Operation::Update { namespace, statement } => {
-                call.server.metrics.operations.update.add(1);
                 let namespace = &namespaces[*namespace];
                 let done = check_writable(call, namespace)
-                    .and_then(|()| update::run(call, namespace, statement, Images::None));
+                    .and_then(|()| update::run_counted(call, namespace, documents[first], statement));
                 match done {
                     Ok(done) => {
                         totals.matched += done.matched;
@@ -382,11 +381,10 @@ fn carry_out(
                 }
             }
             Operation::Delete { namespace, statement } => {
-                call.server.metrics.operations.delete.add(1);
                 let namespace = &namespaces[*namespace];
                 let mut deleted = 0;
                 let done = check_writable(call, namespace)
-                    .and_then(|()| delete::run(call, namespace, statement, &mut deleted));
+                    .and_then(|()| delete::run_counted(call, namespace, documents[first], statement, &mut deleted));
                 totals.deleted += deleted;
                 match done {
                     Ok(_) => totals.succeeded(first, deleted, Document::new(), errors_only)?,
@@ -412,7 +410,11 @@ fn insert_run(
     totals: &mut Totals,
 ) -> Result<()> {
     let mut errors = WriteErrors::new();
-    totals.inserted += insert_documents(call, namespace, batch, &mut errors)?;
+    let began = call.server.env.clock.monotonic();
+    let inserted = insert_documents(call, namespace, batch, &mut errors);
+    let time = call.server.env.clock.monotonic().saturating_sub(began);
+    call.server.record_usage(namespace, OperationKind::Insert.usage(), time);
+    totals.inserted += inserted?;
     let mut failures = errors.each().peekable();
     for index in 0..batch.documents.len() {
         match failures.next_if(|(failed, _)| *failed == index) {

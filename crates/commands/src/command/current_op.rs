@@ -3,17 +3,18 @@
 use super::filter::Filter;
 use crate::Client;
 use crate::authorization::refused;
-use crate::client::Current;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::lock_report::locks_document;
+use crate::logger::utc_text;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::shown_command::shown_namespace;
 use auth::{Action, Target};
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, DateTime, Document, doc};
+use bson::{Binary, Bson, Document, doc};
 use query::plan::QueryShape;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,7 +112,6 @@ pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
 fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Document>) {
     let now = call.server.env.clock.monotonic();
     let micros = |time: Duration| time.as_micros() as i64;
-    let time = |ms: i64| DateTime::from_millis(ms).try_to_rfc3339_string().unwrap_or_default();
     let user = call.rights.session_user();
     let clients = call.server.connected();
     call.server.sessions.for_each_inactive(|session, number, open| {
@@ -133,11 +133,11 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
             "transaction": {
                 // Whatever it began with, it reads one snapshot.
                 "parameters": { "txnNumber": number, "autocommit": false, "readConcern": { "level": "snapshot" } },
-                "startWallClockTime": time(open.began_ms),
+                "startWallClockTime": utc_text(open.began_ms),
                 "timeOpenMicros": micros(is_open),
                 "timeActiveMicros": micros(open.worked),
                 "timeInactiveMicros": micros(is_open.saturating_sub(open.worked)),
-                "expiryTime": time(open.began_ms + lifetime.as_millis() as i64),
+                "expiryTime": utc_text(open.began_ms + lifetime.as_millis() as i64),
             },
             "waitingForLock": false,
         });
@@ -192,21 +192,21 @@ fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Do
         let running = now.saturating_sub(current.started);
         let known = call.server.commands.find(current.command).map(|(command, _)| command);
         let op = known.map_or("command", |command| command.kind.op(command.name));
-        let body = RawDocument::from_bytes(&current.body).ok();
-        let whole = body.filter(|body| !truncate || body.as_bytes().len() <= COMMAND_BYTES_MAX);
-        let command = whole.and_then(|body| Document::try_from(body).ok());
-        let text_bytes_max = if truncate { COMMAND_BYTES_MAX } else { usize::MAX };
-        let shape = body.and_then(|body| QueryShape::of(body, body.get_str("$db").ok()?));
+        let bytes_max = if truncate { COMMAND_BYTES_MAX } else { usize::MAX };
+        let whole = current.shown.whole();
+        let shape = whole.and_then(|body| QueryShape::of(body, body.get_str("$db").ok()?));
+        let fields = current.shown.fields();
+        let kind = known.map(|command| command.kind);
         let waiting = operation.waiting_for_lock().is_some();
         document.extend(doc! {
             "active": true,
-            "currentOpTime": DateTime::from_millis(call.server.env.clock.now_ms()).try_to_rfc3339_string().unwrap_or_default(),
+            "currentOpTime": utc_text(call.server.env.clock.now_ms()),
             "opid": operation.id as i32,
             "secs_running": running.as_secs() as i64,
             "microsecs_running": running.as_micros() as i64,
             "op": op,
-            "ns": namespace(current, known.map(|command| command.kind)),
-            "command": command.unwrap_or_else(|| truncated(&current.body, text_bytes_max)),
+            "ns": shown_namespace(&current.namespace, current.command, kind, &fields),
+            "command": current.shown.to_document(bytes_max),
             "numYields": operation.counters().yields.get() as i32,
             "locks": locks_document(operation.counters()),
             "waitingForLock": waiting,
@@ -225,7 +225,7 @@ fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Do
         if let Some(shape) = shape {
             document.insert("queryShapeHash", shape.hash().to_string());
         }
-        let cursor = first_fields(&current.body).and_then(|fields| fields.get_i64("getMore").ok());
+        let cursor = fields.get_i64("getMore").ok();
         cursor.map(|cursor| (Arc::clone(operation), cursor))
     })?;
     if let Some((operation, id)) = fetching
@@ -236,52 +236,6 @@ fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Do
         document.insert("cursor", shown);
     }
     Some(document)
-}
-
-/// What the operation works on: a collection, or the place that stands for commands on a whole database.
-fn namespace(current: &Current, kind: Option<OperationKind>) -> String {
-    let known = &current.namespace;
-    let on_collection = !matches!(kind, None | Some(OperationKind::Command | OperationKind::GetMore));
-    let fields = first_fields(&current.body).unwrap_or_default();
-    let target = fields.iter().next().and_then(|field| field.ok()?.1.as_str());
-    match (current.command, target) {
-        _ if known.contains('.') => known.clone(),
-        (_, Some(collection)) if on_collection => format!("{known}.{collection}"),
-        ("aggregate", _) => format!("{known}.$cmd.aggregate"),
-        _ => format!("{known}.$cmd"),
-    }
-}
-
-/// The fields of a command as text, as far as its first bytes have them whole, and its comment, which tells operations
-/// apart.
-fn truncated(bytes: &[u8], text_bytes_max: usize) -> Document {
-    let mut text = String::from("{ ");
-    let fields = first_fields(bytes).unwrap_or_default();
-    let mut comment = None;
-    for (name, value) in fields.iter().map_while(|element| element.ok()) {
-        text.push_str(&format!("{name}: {}, ", keys::describe::describe_whole(value)));
-        if name == "comment" {
-            comment = Bson::try_from(value).ok();
-        }
-    }
-    let mut end = text.len().min(text_bytes_max.saturating_sub(3));
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    text.push_str("...");
-    let mut document = doc! { "$truncated": text };
-    document.extend(comment.map(|comment| ("comment".to_owned(), comment)));
-    document
-}
-
-/// The beginning of a document as one that ends in what was cut.
-fn first_fields(bytes: &[u8]) -> Option<RawDocumentBuf> {
-    let mut cut = bytes.to_vec();
-    cut.push(0);
-    let length = (cut.len() as u32).to_le_bytes();
-    cut.get_mut(..length.len())?.copy_from_slice(&length);
-    RawDocumentBuf::from_bytes(cut).ok()
 }
 
 /// What `currentOp` needs: nothing for the caller's own operations.
@@ -372,26 +326,4 @@ fn kill(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     // As MongoDB: whether an operation of that number was running is not told.
     reply.string("info", "attempting to kill op");
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::truncated;
-    use bson::{RawDocumentBuf, doc};
-
-    #[test]
-    fn a_long_command_is_shown_by_its_beginning() {
-        let command = doc! { "find": "c", "filter": { "a": "\u{e4}".repeat(2000) }, "comment": "mine" };
-        let body = RawDocumentBuf::try_from(&command).unwrap_or_default();
-        let shown = truncated(body.as_bytes(), 1024);
-        let text = shown.get_str("$truncated").unwrap_or_default();
-        assert!(
-            text.starts_with("{ find: ") && text.ends_with("...") && text.len() <= 1024,
-            "{text}"
-        );
-        assert_eq!(shown.get_str("comment").ok(), Some("mine"));
-        // What is cut in a field is shown up to that.
-        let cut = truncated(&body.as_bytes()[..100], usize::MAX);
-        assert!(!cut.contains_key("comment") && cut.get_str("$truncated").is_ok_and(|text| text.len() < 40));
-    }
 }

@@ -271,6 +271,7 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             &call.operation,
         )?,
     };
+    call.report.originating = Some(Arc::clone(&cursor.originating));
     // What a request may not ask ends it, and not its cursor.
     if let Err(error) = check_goes_on(call, &cursor).and_then(|()| check_time(call, &cursor)) {
         call.server.cursors.check_in(cursor);

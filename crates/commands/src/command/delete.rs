@@ -12,6 +12,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::statement_watch::StatementWatch;
 use auth::Action;
 use bson::raw::RawDocument;
 use bytes::Bytes;
@@ -77,7 +78,7 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     // A statement that cannot be read fails the command before any of them runs.
     options.ids.check(documents.len())?;
     let mut statements = documents
-        .into_iter()
+        .iter()
         .map(|document| parse_statement(document, &options))
         .collect::<Result<Vec<_>>>()?;
     let are_many = statements.len() > 1;
@@ -89,9 +90,8 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut errors = WriteErrors::new();
     let mut deleted = 0;
     for (index, statement) in statements.iter().enumerate() {
-        call.server.metrics.operations.delete.add(1);
-        match run(call, &namespace, statement, &mut deleted) {
-            Ok(_) => {}
+        match run_counted(call, &namespace, documents[index], statement, &mut deleted) {
+            Ok(()) => {}
             Err(error) if call.is_fatal(&error) => return Err(error),
             Err(error) => {
                 errors.push(index, error);
@@ -140,6 +140,22 @@ pub fn parse_statement<'a>(document: &'a RawDocument, options: &Options<'a>) -> 
         }
     };
     Ok(statement)
+}
+
+/// Runs a statement of a command that may have many, and counts and tells it by itself.
+pub fn run_counted(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    document: &RawDocument,
+    statement: &Statement<'_>,
+    deleted: &mut u64,
+) -> Result<()> {
+    call.server.metrics.operations.delete.add(1);
+    let watch = StatementWatch::begin(call, OperationKind::Remove, namespace, document);
+    let before = *deleted;
+    let done = run(call, namespace, statement, deleted);
+    watch.end(call, &[("ndeleted", Some(*deleted - before))], done.as_ref().err());
+    done.map(drop)
 }
 
 /// Runs one statement, adds to `deleted` and answers the last deleted document.

@@ -6,13 +6,13 @@
 use super::replica_status::write_status;
 use super::{maintenance, server_status, system_metrics};
 use crate::definition::{Access, Command};
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::{Action, Target};
 use bson::raw::RawDocument;
-use bson::{Bson, DateTime, Document};
+use bson::{Bson, DateTime, Document, doc};
 use storage::Namespace;
 
 /// `getDiagnosticData`.
@@ -50,7 +50,8 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     data.insert("start", now(call));
     for (name, part) in PARTS {
         let start = now(call);
-        if let Some(figures) = part(call)? {
+        // What one part cannot tell keeps nobody from the others.
+        if let Some(figures) = part(call).unwrap_or_else(|error| Some(told(&error))) {
             let mut timed = Document::from_iter([("start".to_owned(), start)]);
             timed.extend(figures);
             timed.insert("end", now(call));
@@ -64,6 +65,10 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 fn now(call: &Invocation<'_>) -> Bson {
     DateTime::from_millis(call.server.env.clock.now_ms()).into()
+}
+
+fn told(error: &CommandError) -> Document {
+    doc! { "ok": 0.0, "errmsg": &error.message, "code": error.code.0, "codeName": error.code.name() }
 }
 
 /// Nothing before the set is configured.

@@ -2,7 +2,7 @@
 
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan, write_moment};
 use crate::applied_settings::Purpose;
-use crate::arguments::{Arguments, number_as_i64};
+use crate::arguments::{Arguments, number_as_i64, wrong_type};
 use crate::definition::{Access, Command, InTransactions, ReadLevels};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -116,8 +116,11 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
     };
     let request = &mut find.request;
     let mut allow_disk_use = None;
+    let mut lost_filter = None;
     call.for_each_field(|name, value| {
         match name {
+            // As it is no document that says what to find, it does not stand for everything.
+            "filter" if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) => lost_filter = Some(value),
             "filter" => request.filter = arguments.document(name, value)?,
             "sort" => request.sort = optional(arguments, name, value)?,
             "projection" => request.projection = optional(arguments, name, value)?,
@@ -148,11 +151,14 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
             "collation" => request.collation = optional(arguments, name, value)?,
             "let" => request.variables = optional(arguments, name, value)?,
             "term" if matches!(value, RawBsonRef::Int64(_)) => {}
-            "term" => return Err(crate::arguments::wrong_type("find", name, value, "type 'long'")),
+            "term" => return Err(wrong_type("find", name, value, "type 'long'")),
             _ => return Ok(false),
         }
         Ok(true)
     })?;
+    if let Some(value) = lost_filter {
+        return Err(wrong_type("find", "filter", value, "type 'object'"));
+    }
     request.blocking = call.server.blocking_limits(allow_disk_use);
     if let (Some(min), Some(max)) = (request.min, request.max) {
         let names = |document: &'a RawDocument| document.into_iter().flatten().map(|(name, _)| name);
@@ -212,7 +218,12 @@ pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Co
         match name {
             "query" if matches!(value, RawBsonRef::Null) => {}
             "query" => request.filter = arguments.document(name, value)?,
-            "limit" => request.limit = Some(arguments.integer(name, value)?.unsigned_abs()).filter(|limit| *limit > 0),
+            "limit" => {
+                let Some(limit) = number_as_i64(value) else {
+                    return Err(CommandError::bad_value("limit value is not a valid number"));
+                };
+                request.limit = Some(limit.unsigned_abs()).filter(|limit| *limit > 0);
+            }
             "skip" => request.skip = arguments.non_negative(name, value)? as u64,
             "collectionUUID" => call.check_collection_uuid(&request.ns, value)?,
             "hint" => request.hint = hint(value)?,

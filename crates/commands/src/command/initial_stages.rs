@@ -130,9 +130,9 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
                 document.insert(
                     name,
                     doc! {
-                        "reads": usage(top.read_lock),
-                        "writes": usage(top.write_lock),
-                        "commands": usage(top.commands),
+                        "reads": usage(top.latencies.reads),
+                        "writes": usage(top.latencies.writes),
+                        "commands": usage(top.latencies.commands),
                         "transactions": none,
                     },
                 );

@@ -10,7 +10,7 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -69,10 +69,8 @@ fn waiters(call: &Invocation<'_>) -> HashMap<u32, Asking> {
     for client in call.server.connected() {
         let found = client.with_current(|current, operation| {
             operation.waiting_for_lock()?;
-            let command = RawDocument::from_bytes(&current.body);
-            let command = command.map(|body| keys::describe::describe(RawBsonRef::Document(body)));
-            // Of a long command only the beginning is known.
-            Some((operation.id, command.unwrap_or_else(|_| current.command.to_owned())))
+            let command = keys::describe::describe(RawBsonRef::Document(&current.shown.fields()));
+            Some((operation.id, command))
         });
         if let Some((operation, command)) = found.flatten() {
             let asking = Asking {

@@ -309,6 +309,18 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "can't compact a view",
         ));
     }
+    if query::is_oplog(&call.server.storage, &namespace) {
+        // It gives back its segments by itself, and none of them has free space within.
+        reply.count(
+            if is_dry_run {
+                "estimatedBytesFreed"
+            } else {
+                "bytesFreed"
+            },
+            0,
+        );
+        return Ok(());
+    }
     if is_dry_run {
         let stats = call.server.storage.collection_stats(&namespace)?;
         let of_indexes: u64 = stats.indexes.iter().map(|index| index.free_bytes).sum();

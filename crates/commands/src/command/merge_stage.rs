@@ -532,6 +532,7 @@ fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
         }
         Matched::Fail => return Ok(false),
     }
+    call.server.metrics.operations.update.add(1);
     let done = update::run(call, &merge.into, &statement, Images::None).map_err(|mut error| {
         error.message = format!(
             "PlanExecutor error during aggregation :: caused by :: {}",

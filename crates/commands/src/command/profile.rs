@@ -3,6 +3,7 @@
 //! On a server that is no member of a replica set it is a capped collection like others. On a member it is one in
 //! memory, of this member alone: the log is all members', and each of them has operations of its own, secondaries, too.
 
+use crate::arguments::{is_generic, number_as_i64};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -11,7 +12,7 @@ use crate::metrics::OperationKind;
 use crate::profiler::{BYTES, COLLECTION, LOCAL_BYTES_MAX, ProfileFilter, ProfilingLevel, Setting};
 use crate::reply::Reply;
 use crate::server::Server;
-use auth::Action;
+use auth::{Action, Target};
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Bson, Document, doc, rawdoc};
@@ -27,13 +28,25 @@ pub const PROFILE: Command = Command::new(
     "profile",
     "Has operations of a database written to system.profile.",
     OperationKind::Command,
-    Access::database(&[Action::EnableProfiler]),
+    Access::Fields(access),
     run,
 )
 .secondary_ok();
 
 /// So long an operation's document may wait to be written: somebody may hold all writes back.
 const PATIENCE_MS: u64 = 1000;
+
+/// What `profile` needs: who may read what is written may ask how much is.
+fn access(call: &Invocation<'_>) -> Result<bool> {
+    if call.may(Target::Database(call.database), Action::EnableProfiler) {
+        return Ok(true);
+    }
+    let mut asks = number_as_i64(call.target()?) == Some(-1);
+    for element in call.body.into_iter().skip(1) {
+        asks &= is_generic(element?.0.as_str().as_bytes());
+    }
+    Ok(asks && call.may(Target::Collection(call.database, COLLECTION), Action::Find))
+}
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();

@@ -11,8 +11,9 @@ use crate::replica_set::{
 use crate::reply::Reply;
 use auth::Action;
 use bson::{Bson, DateTime, Document, Timestamp, doc};
+use engine::Seq;
 use std::time::Duration;
-use storage::{AppliedPoint, ClusterTime, ElectionReason};
+use storage::{AppliedPoint, ClusterTime, ElectionReason, MemberProgress};
 
 /// `replSetGetStatus`.
 pub const REPL_SET_GET_STATUS: Command = Command::new(
@@ -49,6 +50,10 @@ pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<
         applied: server.storage.applied(),
         written: server.storage.written(),
         uptime: server.env.clock.monotonic().saturating_sub(server.started.1),
+        followers: server
+            .storage
+            .standing()
+            .map_or_else(Vec::new, |standing| standing.progress),
     };
     let source = source(&member, &config);
     reply.string("set", &set.name);
@@ -103,7 +108,11 @@ pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<
     let members = config.members.iter().map(|of| {
         let document = match of.id == me.id {
             true => own.describe(call, &member, of, source),
-            false => other(&peers.get(&of.id).cloned().unwrap_or_default(), of, call, &config),
+            false => {
+                let mut peer = peers.get(&of.id).cloned().unwrap_or_default();
+                own.bring_up_to_date(&mut peer, call, member.primary == Some(of.id));
+                other(&peer, of, call, &config)
+            }
         };
         Bson::Document(document)
     });
@@ -154,9 +163,38 @@ struct Own {
     applied: AppliedPoint,
     written: AppliedPoint,
     uptime: Duration,
+    /// How far the others are, while this one leads.
+    followers: Vec<MemberProgress>,
 }
 
 impl Own {
+    /// A heartbeat comes every few seconds. What consensus knows of another member since then is later: of a follower
+    /// what it has acknowledged, of the leader that it has whatever this member shows.
+    fn bring_up_to_date(&self, peer: &mut PeerState, call: &Invocation<'_>, is_leader: bool) {
+        let storage = &call.server.storage;
+        // Nobody is told to be ahead of the leader.
+        let point = |seq: Seq| match seq {
+            seq if seq >= self.applied.seq => Some(self.applied),
+            seq => Some(AppliedPoint {
+                seq,
+                time: storage.entry_time(seq)?,
+            }),
+        };
+        let follower = self.followers.iter().find(|follower| follower.id == peer.consensus_id);
+        let (applied, durable) = match (is_leader, follower) {
+            (true, _) => (Some(self.applied), Some(self.durable)),
+            (false, Some(follower)) if peer.is_up => (point(follower.applied), point(follower.durable)),
+            _ => return,
+        };
+        let later = |point: Option<AppliedPoint>, told: ClusterTime| point.filter(|point| point.time > told);
+        if let Some(applied) = later(applied, peer.applied) {
+            (peer.applied, peer.applied_term) = (applied.time, term_of(storage, applied, peer.term));
+        }
+        if let Some(durable) = later(durable, peer.durable) {
+            (peer.durable, peer.durable_term) = (durable.time, term_of(storage, durable, peer.term));
+        }
+    }
+
     fn describe(
         &self,
         call: &Invocation<'_>,

@@ -230,10 +230,10 @@ fn connections(call: &Invocation<'_>) -> Result<Bson> {
     Ok(doc! {
         "current": activity.connected,
         "available": (max - activity.connected).max(0),
-        "totalCreated": metrics.connections_created.get() as i32,
-        "rejected": metrics.connections_rejected.get() as i32,
+        "totalCreated": metrics.connections_created.get(),
+        "rejected": metrics.connections_rejected.get(),
         "active": active,
-        "threaded": active,
+        "threaded": activity.connected,
         "awaitingTopologyChanges": activity.watching,
     }
     .into())

@@ -16,6 +16,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::statement_watch::StatementWatch;
 use auth::Action;
 use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
@@ -242,7 +243,7 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     // A statement that cannot be read fails the command before any of them runs.
     options.ids.check(documents.len())?;
     let mut statements = documents
-        .into_iter()
+        .iter()
         .map(|document| parse_statement(document, &options))
         .collect::<Result<Vec<_>>>()?;
     let are_many = statements.len() > 1;
@@ -257,8 +258,7 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut room = UpsertedRoom::of(call, statements.len());
     for (index, statement) in statements.iter_mut().enumerate() {
         statement.id_bytes_max = room.id_bytes_max();
-        call.server.metrics.operations.update.add(1);
-        match run(call, &namespace, statement, Images::None) {
+        match run_counted(call, &namespace, documents[index], statement) {
             Ok(done) => {
                 matched += done.matched;
                 modified += done.modified;
@@ -369,6 +369,23 @@ struct Prepared<'a> {
 
 /// How often an upsert that loses the race for a unique key tries again as an update.
 const UPSERT_RETRIES: usize = 16;
+
+/// Runs a statement of a command that may have many, and counts and tells it by itself.
+pub fn run_counted(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    document: &RawDocument,
+    statement: &Statement<'_>,
+) -> Result<Updated> {
+    call.server.metrics.operations.update.add(1);
+    let watch = StatementWatch::begin(call, OperationKind::Update, namespace, document);
+    let done = run(call, namespace, statement, Images::None);
+    let figures = |done: &Updated| [done.matched, done.modified, u64::from(done.upserted.is_some())];
+    let [matched, modified, upserted] = done.as_ref().map_or([0; 3], figures).map(Some);
+    let documents = [("nMatched", matched), ("nModified", modified), ("nUpserted", upserted)];
+    watch.end(call, &documents, done.as_ref().err());
+    done
+}
 
 /// Runs one statement.
 pub fn run(

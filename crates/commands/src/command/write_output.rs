@@ -12,6 +12,7 @@ use super::update;
 use super::write_stages::WriteStage;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
 use bson::raw::RawDocumentBuf;
 use std::sync::Arc;
 use storage::{Collection, IndexSpec, Namespace, Temporary, TemporaryName};
@@ -103,6 +104,19 @@ impl Output {
 
     /// Writes a batch.
     pub fn write(&self, call: &mut Invocation<'_>, documents: Vec<RawDocumentBuf>) -> Result<()> {
+        let began = call.server.env.clock.monotonic();
+        let written = self.write_batch(call, documents);
+        let time = call.server.env.clock.monotonic().saturating_sub(began);
+        let (namespace, kind) = match self {
+            Self::Merged(merge) => (&merge.into, OperationKind::Update),
+            Self::Gathered(gathered) => (gathered.collection.namespace(), OperationKind::Insert),
+            Self::Buckets(buckets) => (buckets.collection().namespace(), OperationKind::Insert),
+        };
+        call.server.record_usage(namespace, kind.usage(), time);
+        written
+    }
+
+    fn write_batch(&self, call: &mut Invocation<'_>, documents: Vec<RawDocumentBuf>) -> Result<()> {
         match self {
             Self::Merged(merge) => write_merged(call, merge, documents),
             Self::Gathered(gathered) => {
@@ -181,7 +195,7 @@ impl Gathered {
         let (storage, temporary) = (&call.server.storage, self.collection.namespace());
         storage.replace_collection(&call.operation, temporary, &self.into)?;
         call.wrote(storage.last_seq());
-        call.server.metrics.top.forget(temporary.as_str());
+        call.server.metrics.top.hand_over(temporary.as_str(), &self.into);
         Ok(())
     }
 }

@@ -4,19 +4,16 @@ use super::{Call, Running};
 use crate::command::profile;
 use crate::error::Result;
 use crate::invocation::Invocation;
-use crate::lock_report::locks_document;
-use crate::logger::{Component, id};
-use crate::metrics::OperationKind;
+use crate::logger::Component;
+use crate::metrics::{OperationKind, TopUse};
+use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry, ReplyEntry};
 use crate::profiler::{self, ProfilingLevel};
-use crate::spill_report::add_spills;
+use crate::server::Server;
+use crate::shown_command::{Sequences, ShownCommand, shown_namespace};
 use bson::raw::RawDocument;
-use bson::{Bson, Document, doc};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::OperationCounters;
-
-/// Longer commands are not written to the log whole.
-const LOGGED_COMMAND_BYTES_MAX: usize = 8 * 1024;
+use storage::Namespace;
 
 impl Call<'_> {
     /// Counts the finished call, and logs it when it was slow.
@@ -44,10 +41,9 @@ impl Call<'_> {
         // A client that has the server wait for news gets no slow answer.
         let latency = time.saturating_sub(invocation.report.idle.get());
         metrics.latencies.record(kind, latency);
-        if let Some(namespace) = &invocation.report.namespace {
-            let catalog = server.storage.catalog();
-            let exists = || catalog.collection(namespace).is_some() || catalog.view(namespace).is_some();
-            metrics.top.record(namespace.as_str(), kind, latency, exists);
+        let is_told_by_statement = invocation.report.is_told_by_statement;
+        if let Some(namespace) = invocation.report.namespace.as_ref().filter(|_| !is_told_by_statement) {
+            server.record_usage(namespace, self.command.usage(), latency);
         }
         let counters = invocation.operation.counters();
         metrics.queries.scanned.add(counters.keys_examined.get());
@@ -69,170 +65,88 @@ impl Call<'_> {
         let working = latency.saturating_sub(invocation.report.waited);
         // What waits for its turn is no reason to look at its plan.
         let is_slow = working.as_millis() as i64 >= slow_ms.max(0);
-        let attributes = || self.attributes(invocation, (time, working), result, reply_bytes);
-        let entry = || self.profile_entry(invocation, attributes());
+        let report = &invocation.report;
+        let finished = Finished {
+            time,
+            working,
+            result,
+            reply_bytes,
+            documents: [
+                ("nreturned", report.n_returned),
+                ("ninserted", report.n_inserted),
+                ("nMatched", report.n_matched),
+                ("nModified", report.n_modified),
+                ("nUpserted", report.n_upserted),
+                ("ndeleted", report.n_deleted),
+            ],
+        };
+        let entry = || self.entry(invocation, &finished);
         // A cursor that follows the profile would find its own last step for ever.
         let namespace = invocation.report.namespace.as_ref();
         let is_following =
             kind == OperationKind::GetMore && namespace.is_some_and(|ns| ns.collection() == profiler::COLLECTION);
-        let is_logged = profile::is_found(invocation, profiling, is_slow, &entry);
+        let is_logged = profile::is_found(invocation, profiling, is_slow, &|| entry().profile(invocation));
         let is_profiled = match profiling.level {
-            _ if is_following => false,
+            // `bulkWrite` is one of `admin`, and its statements are told in the databases of their collections.
+            _ if is_following || is_told_by_statement && self.command.name != "bulkWrite" => false,
             ProfilingLevel::Off => false,
             ProfilingLevel::Slow => is_logged,
             ProfilingLevel::All => true,
         };
         if is_logged || server.logger.enabled(Component::Command, 1) {
-            self.log_slow(attributes());
+            entry().log(invocation);
         }
         if is_profiled {
-            server.write_profile(invocation.database, &entry());
+            server.write_profile(invocation.database, &entry().profile(invocation));
         }
     }
 
-    /// The document of `system.profile`.
+    /// What log lines and `system.profile` tell of the call, which took so long, and worked so long.
     #[cold]
-    fn profile_entry(&self, invocation: &Invocation<'_>, attributes: Document) -> Document {
-        let mut entry = doc! { "op": self.command.kind.op(self.command.name) };
-        for (name, value) in attributes {
-            match name.as_str() {
-                "type" => {}
-                // MongoDB has other names for these here.
-                "numYields" => drop(entry.insert("numYield", value)),
-                "reslen" => drop(entry.insert("responseLength", value)),
-                "durationMillis" => drop(entry.insert("millis", value)),
-                "remote" => drop(entry.insert("client", value)),
-                _ => drop(entry.insert(name, value)),
-            }
-        }
-        entry.insert("ts", bson::DateTime::from_millis(self.server.env.clock.now_ms()));
-        let user = invocation.rights.user();
-        let all = user.map(|user| Bson::from(doc! { "user": &user.user, "db": &user.database }));
-        entry.insert("allUsers", all.into_iter().collect::<Vec<_>>());
-        entry.insert(
-            "user",
-            user.map_or_else(String::new, |user| format!("{}@{}", user.user, user.database)),
-        );
-        entry
-    }
-
-    #[cold]
-    fn log_slow(&self, attributes: Document) {
-        let context = format!("conn{}", self.client.id());
-        self.server
-            .logger
-            .log(id::SLOW_QUERY, &context, "Slow query", attributes);
-    }
-
-    /// What log lines and `system.profile` tell of a call that took so long, and worked so long.
-    #[cold]
-    fn attributes(
-        &self,
-        invocation: &Invocation<'_>,
-        (time, working): (Duration, Duration),
-        result: &Result<()>,
-        reply_bytes: usize,
-    ) -> Document {
+    fn entry<'e>(&self, invocation: &'e Invocation<'_>, of: &'e Finished<'_>) -> OperationEntry<'e> {
         let report = &invocation.report;
-        let namespace = report.namespace.as_ref().map_or(invocation.database, |ns| ns.as_str());
-        let mut attributes = doc! { "type": "command", "ns": namespace };
-        if let Some(name) = self.client.application_name() {
-            attributes.insert("appName", name);
+        let (name, kind) = (self.command.name, self.command.kind);
+        let known = report.namespace.as_ref().map_or(invocation.database, |ns| ns.as_str());
+        let shown = |body: &RawDocument, sequences: Sequences<'_>| {
+            ShownCommand::of(body, sequences, COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX)
+        };
+        OperationEntry {
+            sort: "command",
+            op: kind.op(name),
+            namespace: shown_namespace(known, name, Some(kind), invocation.body),
+            command: shown(&self.command.shown(invocation.body), invocation.sequences),
+            time: of.time,
+            working: of.working,
+            counters: invocation.operation.counters(),
+            documents: &of.documents,
+            error: of.result.as_ref().err(),
+            reply: Some(ReplyEntry {
+                bytes: of.reply_bytes,
+                protocol: match self.request.legacy_database {
+                    Some(_) => "op_query",
+                    None => "op_msg",
+                },
+                originating: report.originating.as_ref().map(|command| shown(command, &[])),
+            }),
         }
-        attributes.insert("command", command_for_log(&self.command.shown(invocation.body)));
-        if !report.plan_summary.is_empty() {
-            attributes.insert("planSummary", &*report.plan_summary);
-        }
-        if let Some(hash) = invocation.shape_hash() {
-            attributes.insert("queryShapeHash", hash.to_string());
-        }
-        if let Some(id) = report.cursor_id {
-            attributes.insert("cursorid", id);
-        }
-        let counters = invocation.operation.counters();
-        // All of them, so that a new one has its place here or a reason to have none.
-        let OperationCounters {
-            docs_examined,
-            keys_examined,
-            yields,
-            write_conflicts,
-            keys_inserted,
-            keys_deleted,
-            document_wait_us,
-            has_sort_stage,
-            // `serverStatus` sums these up.
-            keys_sorted: _,
-            sorted_bytes: _,
-            // Added as documents.
-            locks: _,
-            spilled: _,
-        } = counters;
-        attributes.insert("keysExamined", keys_examined.get() as i64);
-        attributes.insert("docsExamined", docs_examined.get() as i64);
-        if has_sort_stage.get() > 0 {
-            attributes.insert("hasSortStage", true);
-        }
-        add_spills(counters, &mut attributes);
-        if report.cursor_exhausted {
-            attributes.insert("cursorExhausted", true);
-        }
-        let written = [
-            ("nreturned", report.n_returned),
-            ("ninserted", report.n_inserted),
-            ("nMatched", report.n_matched),
-            ("nModified", report.n_modified),
-            ("nUpserted", report.n_upserted),
-            ("ndeleted", report.n_deleted),
-        ];
-        for (name, value) in written {
-            if let Some(value) = value {
-                attributes.insert(name, value as i64);
-            }
-        }
-        for (name, keys) in [("keysInserted", keys_inserted), ("keysDeleted", keys_deleted)] {
-            if keys.get() > 0 {
-                attributes.insert(name, keys.get() as i64);
-            }
-        }
-        attributes.insert("writeConflicts", write_conflicts.get() as i64);
-        if document_wait_us.get() > 0 {
-            attributes.insert("documentLockWaitMicros", document_wait_us.get() as i64);
-        }
-        attributes.insert("numYields", yields.get() as i64);
-        attributes.insert("reslen", reply_bytes as i64);
-        if let Err(error) = result {
-            attributes.insert("ok", 0);
-            attributes.insert("errMsg", &error.message);
-            attributes.insert("errName", error.code.name());
-            attributes.insert("errCode", error.code.0);
-        }
-        attributes.insert("locks", locks_document(counters));
-        attributes.insert("remote", self.client.peer().as_str());
-        attributes.insert(
-            "protocol",
-            if self.request.legacy_database.is_some() {
-                "op_query"
-            } else {
-                "op_msg"
-            },
-        );
-        attributes.insert("workingMillis", working.as_millis() as i64);
-        attributes.insert("durationMillis", time.as_millis() as i64);
-        attributes
     }
 }
 
-/// The command as log lines show it: long ones are cut.
-fn command_for_log(body: &RawDocument) -> Bson {
-    if body.as_bytes().len() > LOGGED_COMMAND_BYTES_MAX {
-        let names: Vec<String> = body
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| name.as_str().to_owned())
-            .collect();
-        return Bson::Document(
-            doc! { "$truncated": format!("a command of {} bytes with the fields {names:?}", body.as_bytes().len()) },
-        );
+/// A call that is over.
+struct Finished<'f> {
+    time: Duration,
+    working: Duration,
+    result: &'f Result<()>,
+    reply_bytes: usize,
+    /// Returned and written, by the names of log lines.
+    documents: [(&'static str, Option<u64>); 6],
+}
+
+impl Server {
+    /// Counts an operation on a collection, or on a view, for `top`.
+    pub(crate) fn record_usage(&self, namespace: &Namespace, usage: TopUse, time: Duration) {
+        let catalog = self.storage.catalog();
+        let exists = || catalog.collection(namespace).is_some() || catalog.view(namespace).is_some();
+        self.metrics.top.record(namespace.as_str(), usage, time, exists);
     }
-    Document::try_from(body).map_or(Bson::Null, Bson::Document)
 }

@@ -1,6 +1,6 @@
 //! A file that lines, or whole documents, are appended to, and that gives way to a new one.
 
-use super::{Rotate, time_text};
+use super::{Rotate, utc_text};
 use parking_lot::RwLock;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -112,7 +112,7 @@ fn open_at_end(path: &Path) -> io::Result<File> {
 
 /// Renames `path` to `path.2026-01-31T12-00-00`, with a number behind when that name is taken.
 fn rename_with_time(path: &Path, now_ms: i64) -> io::Result<PathBuf> {
-    let time = time_text(now_ms, &jiff::tz::TimeZone::UTC);
+    let time = utc_text(now_ms);
     let stem = format!(
         "{}.{}",
         path.display(),

@@ -240,6 +240,7 @@ fn killed_sessions_end_their_operations() {
                     command: "find",
                     database: "test",
                     body: &body,
+                    sequences: &[],
                     started: std::time::Duration::ZERO,
                     session,
                     transaction: None,
@@ -342,7 +343,7 @@ fn rejected_connections_and_bytes_are_counted() {
     });
     let status = bench.ok(doc! { "serverStatus": 1 });
     assert_eq!(
-        status.get_document("connections").unwrap().get_i32("rejected").ok(),
+        status.get_document("connections").unwrap().get_i64("rejected").ok(),
         Some(1)
     );
     let network = status.get_document("network").unwrap();
@@ -436,6 +437,7 @@ fn generic_arguments_are_checked() {
         ("$clusterTime", doc! { "clusterTime": 5 }.into(), 14),
         ("help", "x".into(), 14),
         ("rawData", "x".into(), 14),
+        ("rawData", true.into(), 238),
         ("maxTimeMSOpOnly", "x".into(), 14),
         ("txnNumber", 1.into(), 14),
         ("txnNumber", 1_i64.into(), 20),

@@ -324,5 +324,26 @@ fn diagnostic_data_are_of_what_there_is() {
     let oplog = part(&data, "local.oplog.rs.stats");
     assert_eq!(oplog.get_str("ns").ok(), Some("local.oplog.rs"));
     assert_eq!(oplog.get_bool("capped").ok(), Some(true));
+    // What is preallocated is no data.
+    let (data, files) = (oplog.get_i32("size").unwrap(), oplog.get_i32("storageSize").unwrap());
+    assert!(0 < data && data < files, "{oplog}");
+    let compacted = succeeded(member.run_on("local", doc! { "compact": "oplog.rs" }));
+    assert_eq!(compacted, doc! { "bytesFreed": 0 });
     assert_eq!(code(&member.run(doc! { "getDiagnosticData": 1 })), 13, "only on admin");
+}
+
+/// The figures of a member that was taken out of its set are those that somebody needs.
+#[test]
+fn a_part_of_diagnostic_data_that_fails_leaves_the_others() {
+    let member = Bench::member(true);
+    let set = member.server.replica_set().expect("it is a member");
+    set.change(|own| own.id = 77);
+    let data = succeeded(member.admin(doc! { "getDiagnosticData": 1 }));
+    let data = data.get_document("data").unwrap();
+    assert!(data.contains_key("serverStatus"));
+    let status = data.get_document("replSetGetStatus").unwrap();
+    assert_eq!(
+        (status.get_i32("code").ok(), status.get_f64("ok").ok()),
+        (Some(93), Some(0.0))
+    );
 }

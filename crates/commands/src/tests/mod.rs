@@ -12,6 +12,7 @@ mod cluster_parameters;
 mod diagnostics;
 mod index_specifications;
 mod members;
+mod operation_reports;
 mod own_collections;
 mod parked;
 mod plan_cache;
@@ -207,9 +208,12 @@ impl Bench {
     fn run_as(&self, client: &Arc<Client>, database: &str, mut command: Document) -> Document {
         command.insert("$db", database);
         let body = RawDocumentBuf::try_from(&command).expect("a valid command");
-        let request = Request::of(&body);
+        self.handle(client, &Request::of(&body))
+    }
+
+    fn handle(&self, client: &Arc<Client>, request: &Request<'_>) -> Document {
         let mut reply = Vec::new();
-        self.server.handle(client, &request, &mut reply);
+        self.server.handle(client, request, &mut reply);
         let mut reply = Document::try_from(RawDocument::from_bytes(&reply).expect("one document")).expect("valid BSON");
         if self.server.replica_set().is_some() {
             assert!(reply.remove("$clusterTime").is_some() && reply.remove("operationTime").is_some());

@@ -177,7 +177,7 @@ fn generic_fields_have_their_types() {
         "maxTimeMS",
         "readConcern",
         "writeConcern",
-        "filter",
+        "projection",
         "limit",
         "singleBatch",
     ] {

@@ -110,6 +110,7 @@ fn what_begins_while_the_server_ends_is_interrupted() {
             command,
             database: "test",
             body: &body,
+            sequences: &[],
             started: Duration::ZERO,
             session: None,
             transaction: None,

@@ -197,6 +197,10 @@ fn slow_line(line: &str) -> Option<Value> {
         return None;
     }
     let of = line.attr;
+    // The line of the command that the statement is of has its name.
+    if matches!(of.sort.as_deref(), Some("update" | "remove")) {
+        return None;
+    }
     Some(json!({
         "time": line.t.date,
         "ns": of.ns,
@@ -228,6 +232,8 @@ struct Time {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Attributes {
+    #[serde(rename = "type")]
+    sort: Option<String>,
     ns: Option<String>,
     command: Option<FirstName>,
     plan_summary: Option<String>,
@@ -275,7 +281,8 @@ mod tests {
             "command":{"find":"orders","filter":{"card":"4711"},"$db":"shop"},"planSummary":"COLLSCAN",
             "keysExamined":0,"docsExamined":9,"nreturned":1,"durationMillis":120}}"#;
         let other = r#"{"t":{"$date":"x"},"id":7,"attr":{"text":"\"id\":51803,"}}"#;
-        let lines = slow_lines(&doc! { "log": [line, other, "no JSON \"id\":51803,"] });
+        let statement = r#"{"t":{"$date":"x"},"id":51803,"attr":{"type":"update","ns":"a.b","command":{"q":{}}}}"#;
+        let lines = slow_lines(&doc! { "log": [line, other, statement, "no JSON \"id\":51803,"] });
         assert_eq!(lines.len(), 1);
         let shown = lines[0].to_string();
         assert!(

@@ -62,14 +62,10 @@ impl Storage {
         let log = self.log.stats();
         // What cannot be read is counted.
         let first = self.history_first().unwrap_or_else(|_| self.log.first_seq());
-        let (count, bytes) = (
-            self.last_seq().next().0.saturating_sub(first.0),
-            self.log.segment_bytes(),
-        );
         CollectionStats {
-            count,
-            data_bytes: bytes,
-            storage_bytes: bytes,
+            count: self.last_seq().next().0.saturating_sub(first.0),
+            data_bytes: self.log.written_bytes(),
+            storage_bytes: self.log.segment_bytes(),
             memory_bytes: log.buffered_bytes,
             capped: Some(CappedLimits {
                 size_bytes: self.log.retained_bytes(),
@@ -170,6 +166,11 @@ impl Storage {
             }
         }
         Ok(low)
+    }
+
+    /// When an entry was made that is in the log.
+    pub fn entry_time(&self, seq: Seq) -> Option<ClusterTime> {
+        self.time_of(seq).ok()
     }
 
     fn time_of(&self, seq: Seq) -> Result<ClusterTime, StorageError> {

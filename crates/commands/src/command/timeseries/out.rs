@@ -110,7 +110,10 @@ impl OutBuckets {
         let view = definition::view(&self.into, self.buckets.options())?;
         storage.replace_buckets(&call.operation, self.buckets.namespace(), &view)?;
         call.wrote(storage.last_seq());
-        call.server.metrics.top.forget(self.buckets.namespace().as_str());
+        call.server
+            .metrics
+            .top
+            .hand_over(self.buckets.namespace().as_str(), &self.into);
         Ok(())
     }
 }

@@ -1,0 +1,163 @@
+//! What log lines and `system.profile` tell of an operation: of a call of a command, or of one statement of it.
+
+use crate::error::CommandError;
+use crate::invocation::Invocation;
+use crate::lock_report::locks_document;
+use crate::logger::id;
+use crate::spill_report::add_spills;
+use bson::{Bson, Document, doc};
+use std::time::Duration;
+use storage::OperationCounters;
+
+/// Of a longer command log lines and the profiler show the beginning.
+pub(crate) const COMMAND_BYTES_MAX: usize = 8 * 1024;
+
+/// An operation that is over.
+pub(crate) struct OperationEntry<'e> {
+    /// `type` of log lines.
+    pub sort: &'static str,
+    /// `op` of the profiler.
+    pub op: &'static str,
+    pub namespace: String,
+    pub command: Document,
+    /// How long it took, and how much of that it worked.
+    pub time: Duration,
+    pub working: Duration,
+    pub counters: &'e OperationCounters,
+    /// Documents returned and written, by the names that they have there.
+    pub documents: &'e [(&'static str, Option<u64>)],
+    pub error: Option<&'e CommandError>,
+    /// Of what has a reply of its own.
+    pub reply: Option<ReplyEntry>,
+}
+
+/// What is told of a call and its reply, and not of a statement.
+pub(crate) struct ReplyEntry {
+    pub bytes: usize,
+    pub protocol: &'static str,
+    /// The command that made the cursor.
+    pub originating: Option<Document>,
+}
+
+impl OperationEntry<'_> {
+    /// As the attributes of a log line.
+    #[cold]
+    pub(crate) fn attributes(&self, call: &Invocation<'_>) -> Document {
+        let report = &call.report;
+        let mut attributes = doc! { "type": self.sort, "ns": &self.namespace };
+        if let Some(name) = call.client.application_name() {
+            attributes.insert("appName", name);
+        }
+        attributes.insert("command", &self.command);
+        if let Some(originating) = self.reply.as_ref().and_then(|reply| reply.originating.as_ref()) {
+            attributes.insert("originatingCommand", originating);
+        }
+        if !report.plan_summary.is_empty() {
+            attributes.insert("planSummary", &*report.plan_summary);
+        }
+        if let Some(hash) = self.reply.as_ref().and_then(|_| call.shape_hash()) {
+            attributes.insert("queryShapeHash", hash.to_string());
+        }
+        if let Some(id) = report.cursor_id {
+            attributes.insert("cursorid", id);
+        }
+        self.add_figures(call, &mut attributes);
+        if let Some(error) = self.error {
+            attributes.insert("ok", 0);
+            attributes.insert("errMsg", &error.message);
+            attributes.insert("errName", error.code.name());
+            attributes.insert("errCode", error.code.0);
+        }
+        attributes.insert("locks", locks_document(self.counters));
+        attributes.insert("remote", call.client.peer().as_str());
+        if let Some(reply) = &self.reply {
+            attributes.insert("protocol", reply.protocol);
+        }
+        attributes.insert("workingMillis", self.working.as_millis() as i64);
+        attributes.insert("durationMillis", self.time.as_millis() as i64);
+        attributes
+    }
+
+    fn add_figures(&self, call: &Invocation<'_>, attributes: &mut Document) {
+        // All of them, so that a new one has its place here or a reason to have none.
+        let OperationCounters {
+            docs_examined,
+            keys_examined,
+            yields,
+            write_conflicts,
+            keys_inserted,
+            keys_deleted,
+            document_wait_us,
+            has_sort_stage,
+            // `serverStatus` sums these up.
+            keys_sorted: _,
+            sorted_bytes: _,
+            // Added as documents.
+            locks: _,
+            spilled: _,
+        } = self.counters;
+        attributes.insert("keysExamined", keys_examined.get() as i64);
+        attributes.insert("docsExamined", docs_examined.get() as i64);
+        if has_sort_stage.get() > 0 {
+            attributes.insert("hasSortStage", true);
+        }
+        add_spills(self.counters, attributes);
+        if call.report.cursor_exhausted {
+            attributes.insert("cursorExhausted", true);
+        }
+        for (name, value) in self.documents {
+            if let Some(value) = value {
+                attributes.insert(*name, *value as i64);
+            }
+        }
+        for (name, keys) in [("keysInserted", keys_inserted), ("keysDeleted", keys_deleted)] {
+            if keys.get() > 0 {
+                attributes.insert(name, keys.get() as i64);
+            }
+        }
+        attributes.insert("writeConflicts", write_conflicts.get() as i64);
+        if document_wait_us.get() > 0 {
+            attributes.insert("documentLockWaitMicros", document_wait_us.get() as i64);
+        }
+        attributes.insert("numYields", yields.get() as i64);
+        if let Some(reply) = &self.reply {
+            attributes.insert("reslen", reply.bytes as i64);
+        }
+    }
+
+    /// The document of `system.profile`.
+    #[cold]
+    pub(crate) fn profile(&self, call: &Invocation<'_>) -> Document {
+        let mut entry = doc! { "op": self.op };
+        for (name, value) in self.attributes(call) {
+            match name.as_str() {
+                "type" => {}
+                // MongoDB has other names for these here.
+                "numYields" => drop(entry.insert("numYield", value)),
+                "reslen" => drop(entry.insert("responseLength", value)),
+                "durationMillis" => drop(entry.insert("millis", value)),
+                "remote" => drop(entry.insert("client", value)),
+                _ => drop(entry.insert(name, value)),
+            }
+        }
+        entry.insert("ts", bson::DateTime::from_millis(call.server.env.clock.now_ms()));
+        let user = call.rights.user();
+        let all = user.map(|user| Bson::from(doc! { "user": &user.user, "db": &user.database }));
+        entry.insert("allUsers", all.into_iter().collect::<Vec<_>>());
+        entry.insert(
+            "user",
+            user.map_or_else(String::new, |user| format!("{}@{}", user.user, user.database)),
+        );
+        entry
+    }
+
+    /// Writes the log line.
+    #[cold]
+    pub(crate) fn log(&self, call: &Invocation<'_>) {
+        let context = format!("conn{}", call.client.id());
+        let attributes = self.attributes(call);
+        call.server
+            .logger
+            .log(id::SLOW_QUERY, &context, "Slow query", attributes);
+    }
+}

@@ -1,0 +1,271 @@
+//! A command as `currentOp`, log lines and the profiler show it: its body, and in it the documents that came beside it;
+//! of a long one the beginning.
+//!
+//! Invariant: the bytes are those of a document, as many as its length says, or fewer: then they are its beginning.
+
+use crate::metrics::OperationKind;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::spec::ElementType;
+use bson::{Bson, Document, doc};
+use query::raw::Elements;
+use std::io::Write as _;
+
+/// Document sequences of a request, by name.
+pub(crate) type Sequences<'s> = &'s [(&'s str, &'s [u8])];
+
+/// The length of a document that is cut before its end is known.
+const CUT: [u8; 4] = i32::MAX.to_le_bytes();
+
+/// See the module. The buffer keeps its memory from one command to the next.
+#[derive(Default)]
+pub(crate) struct ShownCommand(Vec<u8>);
+
+impl ShownCommand {
+    /// A command as far as `bytes_max` bytes of it reach.
+    pub(crate) fn of(body: &RawDocument, sequences: Sequences<'_>, bytes_max: usize) -> Self {
+        let mut shown = Self::default();
+        shown.set(body, sequences, bytes_max);
+        shown
+    }
+
+    /// The same in the place of another one.
+    pub(crate) fn set(&mut self, body: &RawDocument, sequences: Sequences<'_>, bytes_max: usize) {
+        let (body, bytes) = (body.as_bytes(), &mut self.0);
+        bytes.clear();
+        if sequences.is_empty() {
+            bytes.extend_from_slice(&body[..body.len().min(bytes_max)]);
+            return;
+        }
+        let fields = &body[..body.len() - 1];
+        bytes.extend_from_slice(&fields[..fields.len().min(bytes_max)]);
+        let is_whole = sequences
+            .iter()
+            .all(|(name, documents)| append_sequence(bytes, name, documents, bytes_max));
+        bytes.push(0);
+        match is_whole && bytes.len() <= bytes_max {
+            true => set_length(bytes, 0),
+            false => {
+                bytes.truncate(bytes_max);
+                bytes[..CUT.len()].copy_from_slice(&CUT);
+            }
+        }
+    }
+
+    /// All of it, unless it is cut.
+    pub(crate) fn whole(&self) -> Option<&RawDocument> {
+        RawDocument::from_bytes(&self.0).ok()
+    }
+
+    /// The fields there are, the last of them perhaps cut.
+    pub(crate) fn fields(&self) -> RawDocumentBuf {
+        RawDocumentBuf::from_bytes(closed(&self.0)).unwrap_or_default()
+    }
+
+    /// As a document: the command where it is whole and has no more bytes, or else its beginning as text, and its
+    /// comment, which tells operations apart.
+    pub(crate) fn to_document(&self, bytes_max: usize) -> Document {
+        let whole = self.whole().filter(|whole| whole.as_bytes().len() <= bytes_max);
+        if let Some(whole) = whole.and_then(|whole| Document::try_from(whole).ok()) {
+            return whole;
+        }
+        let mut text = String::from("{ ");
+        let mut comment = None;
+        for (name, value) in self.fields().iter().map_while(|element| element.ok()) {
+            text.push_str(&format!("{name}: {}, ", keys::describe::describe_whole(value)));
+            if name == "comment" {
+                comment = Bson::try_from(value).ok();
+            }
+        }
+        let mut end = text.len().min(bytes_max.saturating_sub(3));
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+        let mut document = doc! { "$truncated": text };
+        document.extend(comment.map(|comment| ("comment".to_owned(), comment)));
+        document
+    }
+}
+
+/// Appends a sequence as the array that it stands for. False where it is cut.
+fn append_sequence(bytes: &mut Vec<u8>, name: &str, mut documents: &[u8], bytes_max: usize) -> bool {
+    bytes.push(ElementType::Array as u8);
+    bytes.extend_from_slice(name.as_bytes());
+    bytes.push(0);
+    let array = bytes.len();
+    bytes.extend_from_slice(&CUT);
+    let mut place = 0;
+    while let Some(length) = documents.first_chunk() {
+        let length = u32::from_le_bytes(*length) as usize;
+        let room = bytes_max.saturating_sub(bytes.len());
+        bytes.push(ElementType::EmbeddedDocument as u8);
+        // To a vector everything can be written.
+        let _ = write!(bytes, "{place}\0");
+        bytes.extend_from_slice(&documents[..length.min(documents.len()).min(room)]);
+        match documents.get(length..) {
+            Some(rest) if length > 0 && length <= room => documents = rest,
+            _ => return false,
+        }
+        place += 1;
+    }
+    bytes.push(0);
+    set_length(bytes, array);
+    true
+}
+
+/// Writes the length of the document that begins at `from` and ends with the bytes.
+fn set_length(bytes: &mut [u8], from: usize) {
+    let length = ((bytes.len() - from) as u32).to_le_bytes();
+    bytes[from..from + length.len()].copy_from_slice(&length);
+}
+
+/// The beginning of a document as one that ends where it was cut, and so those in it.
+fn closed(bytes: &[u8]) -> Vec<u8> {
+    let mut document = bytes.to_vec();
+    document.resize(bytes.len().max(4), 0);
+    document.push(0);
+    set_length(&mut document, 0);
+    let end = RawDocument::from_bytes(&document).map_or(4, |cut| {
+        let whole = Elements::new(cut).map_while(Result::ok);
+        whole.last().map_or(4, |last| last.end())
+    });
+    document.truncate(end);
+    append_cut(&mut document, bytes.get(end..).unwrap_or_default());
+    document.push(0);
+    set_length(&mut document, 0);
+    document
+}
+
+/// Appends what there is of an element that is cut in its value: of documents, arrays and strings.
+fn append_cut(document: &mut Vec<u8>, element: &[u8]) {
+    let name_end = element.iter().skip(1).position(|byte| *byte == 0);
+    let Some((head, value)) = name_end.and_then(|end| element.split_at_checked(end + 2)) else {
+        return;
+    };
+    let Some(text) = value.get(4..) else { return };
+    match ElementType::from(head[0]) {
+        Some(ElementType::EmbeddedDocument | ElementType::Array) => {
+            document.extend_from_slice(head);
+            document.extend_from_slice(&closed(value));
+        }
+        Some(ElementType::String) => {
+            let text = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+            document.extend_from_slice(head);
+            document.extend_from_slice(&(text.len() as u32 + 1).to_le_bytes());
+            document.extend_from_slice(text.as_bytes());
+            document.push(0);
+        }
+        _ => {}
+    }
+}
+
+/// What an operation works on: a collection, or the name that stands for commands on a whole database. `known` is a
+/// collection's full name or only the database.
+pub(crate) fn shown_namespace(known: &str, command: &str, kind: Option<OperationKind>, fields: &RawDocument) -> String {
+    let on_collection = !matches!(kind, None | Some(OperationKind::Command | OperationKind::GetMore));
+    let target = match fields.iter().next() {
+        Some(Ok((_, RawBsonRef::String(name)))) => Some(name),
+        _ => None,
+    };
+    match (command, target) {
+        _ if known.contains('.') => known.to_owned(),
+        (_, Some(collection)) if on_collection => format!("{known}.{collection}"),
+        ("aggregate", _) => format!("{known}.$cmd.aggregate"),
+        _ => format!("{known}.$cmd"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    fn text(shown: &ShownCommand, bytes_max: usize) -> String {
+        let document = shown.to_document(bytes_max);
+        document.get_str("$truncated").map(str::to_owned).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_long_command_is_shown_by_its_beginning() {
+        let command = rawdoc! { "find": "c", "filter": { "a": "\u{e4}".repeat(2000) }, "comment": "mine" };
+        let shown = ShownCommand::of(&command, &[], usize::MAX);
+        assert_eq!(shown.to_document(usize::MAX).get_str("find").ok(), Some("c"));
+        let beginning = text(&shown, 1024);
+        assert!(
+            beginning.starts_with("{ find: ") && beginning.ends_with("...") && beginning.len() <= 1024,
+            "{beginning}"
+        );
+        assert_eq!(shown.to_document(1024).get_str("comment").ok(), Some("mine"));
+    }
+
+    /// Of a statement that was cut in its middle nothing was shown.
+    #[test]
+    fn what_is_cut_is_shown_as_far_as_it_is_there() {
+        let command = rawdoc! { "update": "c", "n": 7, "q": { "a": { "$in": [1, 2, "\u{e4}\u{e4}\u{e4}"] } }, "z": 1 };
+        let bytes = command.as_bytes().len();
+        let mut last = 0;
+        for bytes_max in 4..bytes {
+            let cut = ShownCommand::of(&command, &[], bytes_max);
+            assert!(cut.whole().is_none());
+            let fields = Document::try_from(&*cut.fields()).expect("valid");
+            assert!(
+                fields.keys().eq(command
+                    .iter()
+                    .take(fields.len())
+                    .map(|field| field.expect("valid").0.as_str()))
+            );
+            let length = text(&cut, usize::MAX).len();
+            assert!(length >= last, "{bytes_max}");
+            last = length;
+        }
+        let cut = ShownCommand::of(&command, &[], bytes - 14);
+        assert!(
+            text(&cut, usize::MAX).contains("$in: [ 1, 2, \""),
+            "{}",
+            text(&cut, usize::MAX)
+        );
+        assert!(ShownCommand::of(&command, &[], bytes).whole().is_some());
+    }
+
+    #[test]
+    fn sequences_are_shown_in_the_command() {
+        let body = rawdoc! { "update": "c", "$db": "test" };
+        let statement = |n: i32| rawdoc! { "q": { "a": n }, "u": { "$set": { "b": "x".repeat(50) } } };
+        let documents: Vec<u8> = (0..3).flat_map(|n| statement(n).into_bytes()).collect();
+        let sequences: Sequences<'_> = &[("updates", &documents)];
+        let whole = ShownCommand::of(&body, sequences, 4096);
+        let expected = rawdoc! { "update": "c", "$db": "test", "updates": [statement(0), statement(1), statement(2)] };
+        assert_eq!(whole.whole(), Some(&*expected));
+        for bytes_max in 4..expected.as_bytes().len() {
+            let cut = ShownCommand::of(&body, sequences, bytes_max);
+            assert!(cut.whole().is_none() && cut.0.len() <= bytes_max, "{bytes_max}");
+            assert!(Document::try_from(&*cut.fields()).is_ok());
+        }
+        let second = text(&ShownCommand::of(&body, sequences, 180), usize::MAX);
+        assert!(second.contains("{ q: { a: 1"), "{second}");
+        // A length that is none ends it.
+        assert!(
+            ShownCommand::of(&body, &[("updates", &[0, 0, 0, 0])], 4096)
+                .whole()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn commands_without_a_collection_have_a_namespace_of_two_parts() {
+        let of = |known, command, kind, body: RawDocumentBuf| shown_namespace(known, command, Some(kind), &body);
+        let command = OperationKind::Command;
+        assert_eq!(of("db", "ping", command, rawdoc! { "ping": 1 }), "db.$cmd");
+        assert_eq!(of("db", "find", OperationKind::Query, rawdoc! { "find": "c" }), "db.c");
+        assert_eq!(
+            of("db.d", "find", OperationKind::Query, rawdoc! { "find": "c" }),
+            "db.d"
+        );
+        let aggregate = rawdoc! { "aggregate": 1 };
+        assert_eq!(
+            of("db", "aggregate", OperationKind::Query, aggregate),
+            "db.$cmd.aggregate"
+        );
+    }
+}

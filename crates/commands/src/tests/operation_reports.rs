@@ -1,0 +1,294 @@
+//! What is told of operations: in the log, in `system.profile`, by `top` and `currentOp`; and what is told instead of
+//! doing them.
+
+use super::{Bench, code, first_batch, succeeded};
+use crate::Request;
+use crate::logger::Ring;
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use serde_json::Value;
+
+/// `{dropDatabase: 1, help: true}` dropped the database.
+#[test]
+fn help_is_told_and_nothing_is_done() {
+    let bench = Bench::new();
+    bench.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] });
+    let state = || {
+        let listed = bench.ok(doc! { "listCollections": 1 });
+        (listed, bench.ok(doc! { "find": "c" }), bench.ok(doc! { "profile": -1 }))
+    };
+    let before = state();
+    for command in bench.server.commands.iter().filter(|command| bench.server.has(command)) {
+        for target in [Bson::from(1), "c".into()] {
+            let mut asked = Document::from_iter([(command.name.to_owned(), target)]);
+            asked.insert("help", true);
+            let told = match command.admin_only {
+                true => bench.admin(asked),
+                false => bench.run(asked),
+            };
+            let help = format!("help for: {} {}", command.name, command.help);
+            assert_eq!(told, doc! { "help": help, "ok": 1.0 });
+        }
+    }
+    assert!(!bench.server.is_shutting_down());
+    assert_eq!(state(), before);
+    // What is no help is done.
+    bench.ok(doc! { "drop": "c", "help": false });
+    assert_eq!(first_batch(&bench.ok(doc! { "find": "c" })).len(), 0);
+}
+
+/// As drivers send writes: the statements beside the body.
+fn with_sequences(bench: &Bench, database: &str, mut body: Document, sequences: &[(&str, &[Document])]) -> Document {
+    body.insert("$db", database);
+    let body = RawDocumentBuf::try_from(&body).unwrap();
+    let bytes = |documents: &[Document]| -> Vec<u8> {
+        let documents = documents
+            .iter()
+            .map(|document| RawDocumentBuf::try_from(document).unwrap());
+        documents.flat_map(RawDocumentBuf::into_bytes).collect()
+    };
+    let sequences: Vec<(&str, Vec<u8>)> = sequences.iter().map(|(name, of)| (*name, bytes(of))).collect();
+    let sequences: Vec<(&str, &[u8])> = sequences.iter().map(|(name, of)| (*name, &of[..])).collect();
+    let request = Request {
+        sequences: &sequences,
+        ..Request::of(&body)
+    };
+    bench.handle(&bench.client, &request)
+}
+
+fn profile(bench: &Bench, filter: Document) -> Vec<Document> {
+    first_batch(&bench.ok(doc! { "find": "system.profile", "filter": filter, "sort": { "$natural": 1 } }))
+}
+
+/// `attr` of the log lines about slow operations.
+fn slow_lines(bench: &Bench) -> Vec<Value> {
+    let (_, lines) = bench.server.logger.ring(Ring::Global);
+    let parsed = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    parsed
+        .filter(|line| line["msg"] == "Slow query")
+        .map(|line| line["attr"].clone())
+        .collect()
+}
+
+/// Of `{update: "c", ordered: true}` nobody could tell what it looked for.
+#[test]
+fn statements_are_told_one_by_one() {
+    let bench = Bench::new();
+    let documents: Vec<Document> = (0..20).map(|n| doc! { "_id": n, "a": n % 2 }).collect();
+    bench.insert("c", &documents);
+    bench.ok(doc! { "profile": 2, "slowms": 0 });
+    let statements = [
+        doc! { "q": { "_id": 1 }, "u": { "$set": { "b": 1 } } },
+        doc! { "q": { "a": 0 }, "u": { "$set": { "b": 2 } }, "multi": true },
+        doc! { "q": { "_id": 2 }, "u": { "$inc": { "a": "x" } } },
+    ];
+    let update = doc! { "update": "c", "ordered": false };
+    let reply = with_sequences(&bench, "test", update, &[("updates", &statements)]);
+    assert_eq!(reply.get_array("writeErrors").unwrap().len(), 1, "{reply}");
+    let deletes = [doc! { "q": { "a": 1 }, "limit": 0 }];
+    succeeded(with_sequences(
+        &bench,
+        "test",
+        doc! { "delete": "c" },
+        &[("deletes", &deletes)],
+    ));
+    bench.ok(doc! { "profile": 0, "slowms": 100 });
+
+    let entries = profile(&bench, doc! { "ns": "test.c" });
+    let told: Vec<_> = entries
+        .iter()
+        .map(|entry| entry.get_document("command").unwrap())
+        .collect();
+    assert_eq!(told, statements.iter().chain(&deletes).collect::<Vec<_>>());
+    let figure = |place: usize, name: &str| entries[place].get_i64(name).ok();
+    let ops: Vec<_> = entries.iter().map(|entry| entry.get_str("op").unwrap()).collect();
+    assert_eq!(ops, ["update", "update", "update", "remove"]);
+    // Each has its own figures and its own plan.
+    assert_eq!((figure(0, "docsExamined"), figure(0, "nModified")), (Some(1), Some(1)));
+    assert_eq!(
+        (figure(1, "docsExamined"), figure(1, "nModified")),
+        (Some(20), Some(10))
+    );
+    assert_eq!((figure(3, "docsExamined"), figure(3, "ndeleted")), (Some(20), Some(10)));
+    assert_eq!(entries[0].get_str("planSummary").ok(), Some("IDHACK"));
+    assert_eq!(entries[1].get_str("planSummary").ok(), Some("COLLSCAN"));
+    assert_eq!(entries[2].get_i32("errCode").ok(), Some(14));
+    // The log has them, too, and the command with all of its statements.
+    let lines = slow_lines(&bench);
+    let updates: Vec<_> = lines.iter().filter(|line| line["type"] == "update").collect();
+    assert_eq!(updates.len(), 3);
+    let told = &updates[1]["command"];
+    assert!(
+        told["q"]["a"] == 0 && told["multi"] == true && told["u"]["$set"]["b"] == 2,
+        "{told}"
+    );
+    let commands = lines.iter().filter_map(|line| line["command"]["updates"].as_array());
+    assert_eq!(commands.map(Vec::len).collect::<Vec<_>>(), [3]);
+    // A filter finds them by what they say.
+    bench.ok(doc! { "profile": 1, "filter": { "command.q.a": 0 } });
+    with_sequences(&bench, "test", doc! { "update": "c" }, &[("updates", &statements[..2])]);
+    bench.ok(doc! { "profile": 0, "filter": "unset" });
+    assert_eq!(profile(&bench, doc! { "command.q.a": 0 }).len(), 2);
+    assert_eq!(profile(&bench, doc! { "command.q._id": 1 }).len(), 1);
+}
+
+#[test]
+fn a_cursor_is_told_by_what_made_it() {
+    let bench = Bench::new();
+    let documents: Vec<Document> = (0..9).map(|n| doc! { "_id": n }).collect();
+    bench.insert("c", &documents);
+    let opened = bench.ok(doc! { "find": "c", "filter": { "_id": { "$gt": 1 } }, "batchSize": 2 });
+    let id = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    bench.ok(doc! { "profile": 2, "slowms": 0 });
+    bench.ok(doc! { "getMore": id, "collection": "c" });
+    bench.ok(doc! { "ping": 1 });
+    bench.ok(doc! { "profile": 0, "slowms": 100 });
+    let entries = profile(&bench, doc! { "op": "getmore" });
+    let originating = entries[0].get_document("originatingCommand").unwrap();
+    assert_eq!(
+        originating.get_document("filter").ok(),
+        Some(&doc! { "_id": { "$gt": 1 } })
+    );
+    assert!(
+        slow_lines(&bench)
+            .iter()
+            .any(|line| line.get("originatingCommand").is_some())
+    );
+    // What is on no collection has a name of two parts all the same.
+    assert_eq!(profile(&bench, doc! { "ns": "test.$cmd" }).len(), 2, "ping and profile");
+}
+
+fn top_of(bench: &Bench, namespace: &str) -> Vec<(String, i64)> {
+    let top = succeeded(bench.admin(doc! { "top": 1 }));
+    let Ok(entry) = top.get_document("totals").unwrap().get_document(namespace) else {
+        return Vec::new();
+    };
+    let counts = entry.iter().map(|(name, usage)| {
+        let count = usage.as_document().unwrap().get_i64("count").unwrap();
+        (name.clone(), count)
+    });
+    counts.filter(|(name, count)| *count > 0 && name != "total").collect()
+}
+
+fn latencies(bench: &Bench, collection: &str) -> (i64, i64, i64) {
+    let [stats] = &bench.aggregate(collection, &[doc! { "$collStats": { "latencyStats": {} } }])[..] else {
+        panic!("one document")
+    };
+    let stats = stats.get_document("latencyStats").unwrap();
+    let ops = |name| stats.get_document(name).unwrap().get_i64("ops").unwrap();
+    (ops("reads"), ops("writes"), ops("commands"))
+}
+
+fn counts(of: &[(&str, i64)]) -> Vec<(String, i64)> {
+    of.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+/// A collection that only `bulkWrite`, `$merge` and `$out` write to looked idle.
+#[test]
+fn writes_are_counted_where_they_are_done() {
+    let bench = Bench::new();
+    let namespaces = [doc! { "ns": "test.a" }, doc! { "ns": "test.b" }];
+    let mut ops: Vec<Document> = (0..10)
+        .map(|n| doc! { "insert": 0, "document": { "_id": n } })
+        .collect();
+    ops.push(doc! { "update": 0, "filter": { "_id": 1 }, "updateMods": { "$set": { "x": 1 } } });
+    ops.push(doc! { "insert": 1, "document": { "_id": 1 } });
+    ops.push(doc! { "delete": 0, "filter": { "_id": 2 } });
+    let bulk = [("ops", &ops[..]), ("nsInfo", &namespaces)];
+    succeeded(with_sequences(&bench, "admin", doc! { "bulkWrite": 1 }, &bulk));
+    let of_a = counts(&[("writeLock", 3), ("insert", 1), ("update", 1), ("remove", 1)]);
+    assert_eq!(top_of(&bench, "test.a"), of_a);
+    assert_eq!(top_of(&bench, "test.b"), counts(&[("writeLock", 1), ("insert", 1)]));
+    assert_eq!(latencies(&bench, "a"), (0, 3, 0));
+
+    let counters = || {
+        let status = succeeded(bench.admin(doc! { "serverStatus": 1 }));
+        status.get_document("opcounters").unwrap().get_i64("update").unwrap()
+    };
+    let before = counters();
+    bench.aggregate("a", &[doc! { "$merge": "merged" }]);
+    assert_eq!(counters() - before, 9);
+    assert_eq!(
+        top_of(&bench, "test.merged"),
+        counts(&[("writeLock", 1), ("update", 1)])
+    );
+    bench.insert("out", &[doc! { "_id": 1 }]);
+    bench.aggregate("a", &[doc! { "$out": "out" }]);
+    assert_eq!(top_of(&bench, "test.out"), counts(&[("writeLock", 2), ("insert", 2)]));
+}
+
+/// `top` had more queries than `opcounters`, and an index that was made under `readLock`.
+#[test]
+fn top_counts_as_opcounters_do() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    bench.find("c", doc! {});
+    bench.aggregate("c", &[]);
+    bench.ok(doc! { "count": "c" });
+    bench.ok(doc! { "distinct": "c", "key": "_id" });
+    let reads = counts(&[
+        ("readLock", 4),
+        ("writeLock", 1),
+        ("queries", 1),
+        ("insert", 1),
+        ("commands", 3),
+    ]);
+    assert_eq!(top_of(&bench, "test.c"), reads);
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] });
+    let all = counts(&[
+        ("readLock", 4),
+        ("writeLock", 2),
+        ("queries", 1),
+        ("insert", 1),
+        ("commands", 4),
+    ]);
+    assert_eq!(top_of(&bench, "test.c"), all);
+    // By what they are, wherever `top` has them.
+    assert_eq!(latencies(&bench, "c"), (4, 1, 1));
+}
+
+/// Tools parse these times by a format with a fraction; one in a thousand had none.
+#[test]
+fn times_of_operations_have_fractions() {
+    let bench = Bench::new();
+    let shown = succeeded(bench.admin(doc! { "currentOp": 1 }));
+    let [Bson::Document(own)] = &shown.get_array("inprog").unwrap()[..] else {
+        panic!("it shows itself")
+    };
+    assert_eq!(own.get_str("currentOpTime").ok(), Some("2023-11-14T22:13:20.000+00:00"));
+    assert_eq!(own.get_str("ns").ok(), Some("admin.$cmd"));
+}
+
+/// Whoever may read what the profiler writes may ask how much it does.
+#[test]
+fn the_profiling_level_is_told_to_who_may_read_the_profile() {
+    let bench = Bench::guarded();
+    let reader = bench.user("reader", &[doc! { "role": "clusterMonitor", "db": "admin" }.into()]);
+    let asked = |database: &str, command: Document| bench.run_as(&reader, database, command);
+    assert_eq!(
+        succeeded(asked("test", doc! { "profile": -1 })).get_i32("was").ok(),
+        Some(0)
+    );
+    for command in [
+        doc! { "profile": 0 },
+        doc! { "profile": 2 },
+        doc! { "profile": -1, "slowms": 5 },
+        doc! { "profile": -1, "sampleRate": 0.5 },
+        doc! { "profile": -1, "filter": {} },
+    ] {
+        assert_eq!(code(&asked("test", command.clone())), 13, "{command}");
+    }
+    let nobody = bench.user("nobody", &[]);
+    assert_eq!(code(&bench.run_as(&nobody, "test", doc! { "profile": -1 })), 13);
+}
+
+/// A filter that was lost on its way found everything.
+#[test]
+fn a_null_is_no_filter_and_no_limit() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    assert_eq!(bench.code(doc! { "find": "c", "filter": Bson::Null }), 14);
+    for limit in [Bson::Null, "x".into(), true.into()] {
+        assert_eq!(bench.code(doc! { "count": "c", "limit": limit }), 2);
+    }
+    assert_eq!(bench.ok(doc! { "count": "c", "skip": Bson::Null }), doc! { "n": 1 });
+}
