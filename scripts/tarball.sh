@@ -19,7 +19,14 @@ install -d "$root/$name/packaging"
 install -m 0644 packaging/tenond.conf packaging/tenond.logrotate "$root/$name/packaging/"
 sed "s|@BINDIR@|/usr/local/bin|" packaging/tenond.service >"$root/$name/packaging/tenond.service"
 mkdir -p "$target"
+# One that is cut short must not have the final name, nor an older one's sum.
+made="$target/$name.tar.gz"
+partial=$(mktemp -d "$target/.$name.XXXXXX")
+trap 'rm -rf "$root" "$partial"' EXIT
+trap 'exit 1' HUP INT TERM
 # The same programs make the same file.
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$root" -cf - "$name" | gzip -n >"$target/$name.tar.gz"
-(cd "$target" && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
-echo "$target/$name.tar.gz"
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$root" -cf - "$name" | gzip -n >"$partial/$name.tar.gz"
+(cd "$partial" && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
+rm -f "$made.sha256"
+mv "$partial/$name.tar.gz" "$partial/$name.tar.gz.sha256" "$target/"
+echo "$made"

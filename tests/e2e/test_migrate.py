@@ -4,7 +4,9 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 import subprocess
+import threading
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -246,3 +248,53 @@ def test_nobody_else_reads_or_writes_meanwhile(tmp_path):
             time.sleep(0.01)
         assert running.returncode == 0, running.stderr.read()
     assert refused == {"source", "target"}
+
+
+@pytest.fixture
+def latin1(tmp_path):
+    """A server whose replies have Latin-1 for `caf#`, as those of a MongoDB with an old database."""
+
+    def pump(source, target, changes):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 20):
+                target.sendall(changes(data))
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                behind = socket.create_connection(("127.0.0.1", server.port))
+                for pair in [(client, behind, bytes), (behind, client, lambda data: data.replace(b"caf#", b"caf\xe9"))]:
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    with Server(tmp_path / "source") as server, socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        server.client().shop.people.insert_many([{"_id": 1}, {"_id": 2, "name": "caf#"}, {"_id": 3}])
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_text_that_is_not_utf8_comes_along_as_it_is_asked_for(latin1, tmp_path):
+    line = ["--from", f"mongodb://127.0.0.1:{latin1}", "--to-engine", ENGINES[-1], "--out", tmp_path / "new"]
+    stopped = migrate(*line)
+    assert stopped.returncode == 1 and "field 'name' of the document with _id 2" in stopped.stderr
+    assert "--invalidUtf8" in stopped.stderr and not (tmp_path / "new").exists()
+    for how, expected in [("skip", [{"_id": 1}, {"_id": 3}]), ("replace", [{"_id": 1}, {"_id": 2, "name": "caf\ufffd"}, {"_id": 3}])]:
+        done = migrate(*line, "--invalidUtf8", how)
+        assert done.returncode == 0 and "document with _id 2" in done.stderr, done.stderr
+        copy = Server(tmp_path / how, None)
+        copy.data.rmdir()
+        (tmp_path / "new").rename(copy.data)
+        with copy:
+            assert list(copy.client().shop.people.find().sort("_id", 1)) == expected
+
+
+def test_text_that_is_not_utf8_is_exported(latin1):
+    line = [TENON, "export", "--port", str(latin1), "--db", "shop", "--collection", "people", "--sort", '{"_id": 1}']
+    done = subprocess.run(line, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0 and "the first time: field 'name' of the document with _id 2" in done.stderr, done.stderr
+    exported = [json.loads(line) for line in done.stdout.splitlines()]
+    assert exported == [{"_id": 1}, {"_id": 2, "name": "caf\ufffd"}, {"_id": 3}]

@@ -1,5 +1,6 @@
 """Restoring dumps of which the server refuses a part, dumps that are not what they should be, and logs of others."""
 
+import datetime
 import json
 import os
 import subprocess
@@ -300,7 +301,8 @@ def test_a_dump_with_text_that_is_not_utf8(server, shop, tmp_path, form):
     stopped = restore()
     assert stopped.returncode == 1
     assert "field 'name' of the document with _id 700: not valid UTF-8" in stopped.stderr
-    assert "--invalidUtf8" in stopped.stderr
+    assert "--invalidUtf8" in stopped.stderr and "700 documents of 1 collections restored" in stopped.stderr
+    assert shop.people.count_documents({}) == 700
     skipped = restore("--invalidUtf8", "skip")
     assert skipped.returncode == 1, skipped.stderr
     assert "shop.people: left out, the first of them: field 'name' of the document with _id 700" in skipped.stderr
@@ -323,13 +325,115 @@ def test_what_replacing_must_not_lose(server, shop, tmp_path):
     replaced = restore(server, "--invalidUtf8", "replace", "--oplogReplay", folder)
     assert replaced.returncode == 1, replaced.stderr
     assert "shop.people: left out, the first of them: field 'blob' of the document with _id 2" in replaced.stderr
-    assert "the log: U+FFFD is put in, the first time: field 'o._id'" in replaced.stderr
+    assert "the log: U+FFFD is put in, the first time: shop.people: field '_id'" in replaced.stderr
     ids = [found["_id"] for found in shop.people.find().sort("_id", 1)]
     assert ids == [1, "caf\ufffdE8", "caf\ufffdE9", "log\ufffdE9"]
     assert "n_1" in shop.people.index_information()
 
 
-def archived(database, collection, documents):
+def latin1_file(path):
+    path.write_bytes(path.read_bytes().replace(b"caf#", b"caf\xe9"))
+
+
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_where_text_stops_a_restoration_what_is_there_stays_usable(server, shop, tmp_path, form):
+    """The collection had been dropped for a document that was refused then, and had no indexes."""
+    index = {"options": {}, "indexes": [{"v": 2, "key": {"n": 1}, "name": "n_1"}]}
+    documents = [{"_id": n, "n": n} for n in range(1200)]
+
+    def restore_of(documents):
+        folder = tmp_path / "dump"
+        dump(folder, people=(documents, index))
+        latin1_file(folder / "shop" / "people.bson")
+        if form == "folder":
+            return restore(server, "--drop", folder)
+        archive = tmp_path / "archive"
+        archive.write_bytes(archived("shop", "people", (folder / "shop" / "people.bson").read_bytes(), json.dumps(index)))
+        return restore(server, "--drop", f"--archive={archive}")
+
+    shop.people.insert_many([{"_id": -n} for n in range(1, 11)])
+    stopped = restore_of([{"_id": "bad", "name": "caf#"}, *documents])
+    assert stopped.returncode == 1 and "field 'name'" in stopped.stderr, stopped.stderr
+    assert shop.people.count_documents({}) == 10
+    stopped = restore_of([*documents, {"_id": "bad", "name": "caf#"}, {"_id": "behind"}])
+    assert stopped.returncode == 1 and "field 'name'" in stopped.stderr, stopped.stderr
+    assert shop.people.count_documents({}) == 1200 and "n_1" in shop.people.index_information()
+
+
+def test_of_a_log_only_operations_that_are_asked_for_are_looked_at(server, shop, tmp_path):
+    """One text in a transaction, in an excluded collection or behind the limit cost the whole rest, indexes too."""
+    index = {"indexes": [{"v": 2, "key": {"n": 1}, "name": "n_1"}]}
+    folder = dump(tmp_path / "dump", people=([{"_id": 1}], index))
+    insert = lambda ns, _id, **more: {"op": "i", "ns": ns, "o": {"_id": _id, **more}}
+    bad = {"name": "caf#"}
+    transaction = {"lsid": {"id": bson.Binary(b"x" * 16, 4)}, "txnNumber": Int64(1)}
+    chain = [
+        {"op": "c", "ns": "admin.$cmd", **transaction, "o": {"applyOps": [insert("shop.people", 10), insert("shop.people", 11, **bad)], "partialTxn": True}},
+        {"op": "c", "ns": "admin.$cmd", **transaction, "o": {"applyOps": [insert("shop.people", 12)]}},
+    ]
+    aside = [insert("other.c", 1, **bad), {"op": "n", "ns": "", "o": {"msg": "caf#"}}, insert("config.x", 1, **bad)]
+
+    def replay(operations, *options):
+        shop.client.drop_database("shop")
+        log(folder, *operations)
+        latin1_file(folder / "oplog.bson")
+        done = restore(server, "--oplogReplay", "--nsExclude", "other.*", *options, folder)
+        assert "n_1" in shop.people.index_information(), done.stderr
+        return done, [found["_id"] for found in shop.people.find().sort("_id", 1)]
+
+    done, ids = replay([*aside, insert("shop.people", 2), insert("shop.people", 3, **bad)], "--oplogLimit", "104:1")
+    assert done.returncode == 0 and ids == [1, 2], done.stderr
+    done, ids = replay([*aside, insert("shop.people", 2), *chain, insert("shop.people", 20)])
+    assert done.returncode == 1 and ids == [1, 2], "nothing of a transaction at which it ends"
+    assert "oplog.bson: byte" in done.stderr and "shop.people: field 'name' of the document with _id 11" in done.stderr
+    done, ids = replay([*aside, *chain, insert("shop.people", 20)], "--invalidUtf8", "skip")
+    assert done.returncode == 1 and ids == [1, 10, 12, 20], done.stderr
+    assert "1 left out" in done.stderr and "3 operations of the log replayed" in done.stderr
+    done, ids = replay([*aside, *chain, insert("shop.people", 20)], "--invalidUtf8", "replace")
+    assert done.returncode == 0 and ids == [1, 10, 11, 12, 20], done.stderr
+    assert shop.people.find_one({"_id": 11})["name"] == "caf\ufffd"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_buckets_with_text_that_is_not_utf8(server, shop, tmp_path, version):
+    """U+FFFD sorts elsewhere than a byte: a bucket's extents were no longer its own, and it was refused. Compressed
+    columns hide their text."""
+    options = {"timeseries": {"timeField": "t", "metaField": "m"}}
+    shop.create_collection("x", **options)
+    time = datetime.datetime(2024, 1, 1, 12)
+    texts = ["caf#", "caf\uac00", "b"]
+    shop.x.insert_many([{"_id": n, "t": time + datetime.timedelta(seconds=n), "m": "a", "v": text} for n, text in enumerate(texts)])
+    [bucket] = shop["system.buckets.x"].find()
+    if version == 2:
+        column = lambda rows: bson.Binary(b"".join(bson.encode({"": value})[4:-1] for value in rows.values()) + b"\0", 7)
+        bucket["data"] = {name: column(rows) for name, rows in bucket["data"].items()}
+        bucket["control"] |= {"version": 2, "count": 3}
+    folder = dump(tmp_path / "dump", x=(None, {"options": options, "indexes": [], "type": "timeseries"}))
+    (folder / "shop" / "system.buckets.x.bson").write_bytes(bson.encode(bucket).replace(b"caf#", b"caf\xe9"))
+    stopped = restore(server, "--drop", folder)
+    assert stopped.returncode == 1 and "field 'v' of the document with _id 0" in stopped.stderr, stopped.stderr
+    assert shop.x.count_documents({}) == 3
+    skipped = restore(server, "--drop", "--invalidUtf8", "skip", folder)
+    assert skipped.returncode == 1 and "1 left out" in skipped.stderr, skipped.stderr
+    assert [found["v"] for found in shop.x.find().sort("t", 1)] == texts[1:]
+    replaced = restore(server, "--drop", "--invalidUtf8", "replace", folder)
+    assert replaced.returncode == 0 and "was replaced in 1" in replaced.stderr, replaced.stderr
+    assert [found["v"] for found in shop.x.find().sort("t", 1)] == ["caf\ufffd", *texts[1:]]
+    assert [found["_id"] for found in shop.x.find({"v": {"$gt": "caf\uac01"}})] == [0]
+    assert shop.command("validate", "x", full=True)["valid"]
+
+
+def test_the_documents_of_a_file_are_shown_whatever_their_text(tmp_path):
+    path = tmp_path / "a.bson"
+    path.write_bytes(b"".join(map(bson.encode, [{"_id": 1}, {"_id": 2, "name": "caf#"}, {"_id": 3}])))
+    latin1_file(path)
+    shown = tenon("bson", path)
+    assert shown.returncode == 0 and "the first time: field 'name' of the document with _id 2" in shown.stderr
+    shown = [bson.json_util.loads(line) for line in shown.stdout.splitlines()]
+    assert shown == [{"_id": 1}, {"_id": 2, "name": "caf\ufffd"}, {"_id": 3}]
+
+
+def archived(database, collection, documents, metadata="{}"):
     """An archive of one collection."""
     crc = 0xFFFFFFFFFFFFFFFF
     for byte in documents:
@@ -343,7 +447,7 @@ def archived(database, collection, documents):
     return b"".join([
         bytes.fromhex("6de29981"),
         bson.encode({"concurrent_collections": 1, "version": "0.1", "server_version": "8.0.0", "tool_version": "x"}),
-        bson.encode({**of, "metadata": "{}", "size": 0, "type": "collection"}),
+        bson.encode({**of, "metadata": metadata, "size": 0, "type": "collection"}),
         end,
         bson.encode({**of, "EOF": False, "CRC": Int64(0)}),
         documents,

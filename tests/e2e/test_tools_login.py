@@ -199,6 +199,29 @@ def test_users_are_taken_over_as_mongorestore_asks_for_it(tmp_path):
         assert names() == ["amy", "bob", "root", "zoe"]
 
 
+def test_a_database_with_users_and_no_roles_is_restored_as_mongorestore_asks_for_it(tmp_path):
+    """It names both collections, and makes the one alone of which the dump has something."""
+    with guarded_server(tmp_path, "server", "r") as (server, root):
+        root.shop.command("createUser", "bob", pwd=PASSWORD, roles=["read"])
+        root.shop.command("createUser", "cid", pwd=PASSWORD, roles=[])
+        root.shop.command("createRole", "clerk", roles=["read"], privileges=[])
+        both = {"tempUsersCollection": "admin.tempusers", "tempRolesCollection": "admin.temproles"}
+        merge = lambda database: root.admin.command("_mergeAuthzCollections", 1, **both, db=database, drop=True)
+        names = lambda: sorted(user["user"] for user in root.admin["system.users"].find())
+        root.admin.tempusers.insert_one(root.admin["system.users"].find_one({"user": "bob"}))
+        merge("shop")
+        assert names() == ["bob", "root"] and not list(root.admin["system.roles"].find())
+        # No users at all are a server that is open; none of a database are what its dump says.
+        root.admin.tempusers.delete_many({})
+        for database in ["", "admin"]:
+            if database == "admin":
+                merge("shop")
+            with pytest.raises(OperationFailure) as refused:
+                merge(database)
+            assert refused.value.code == 2 and "root" in names(), database
+        assert names() == ["root"]
+
+
 def test_who_may_not_read_or_restore_users_does_the_rest(tmp_path):
     server, where = Server(tmp_path / "server", options=["--auth"]), tmp_path / "all"
     with server:

@@ -222,6 +222,21 @@ def test_tarball(tmp_path):
     assert "ExecStart=/usr/local/bin/tenond " in (folder / "packaging/tenond.service").read_text()
 
 
+def test_a_tarball_that_is_cut_short_has_no_name(tmp_path):
+    """What was there of it had the final name, beside the sum of an older one."""
+    stub = tmp_path / "stub" / "gzip"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\nhead -c 1000\nexit 1\n")
+    stub.chmod(0o755)
+    path = f"{stub.parent}:{os.environ['PATH']}"
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ["tenond", "tenon"]:
+        shutil.copy("/bin/true", programs / name)
+    done = subprocess.run([ROOT / "scripts/tarball.sh", programs, tmp_path / "out"], env={**os.environ, "PATH": path}, capture_output=True)
+    assert done.returncode != 0 and list((tmp_path / "out").iterdir()) == []
+
+
 @pytest.fixture(scope="module")
 def wheel(new_folder):
     """A folder with the wheel's module, installed by pip without an index."""

@@ -12,7 +12,10 @@ use bench::interrupt::Interrupt;
 use bson::Document;
 use indicatif::ProgressBar;
 use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use wire::InvalidText;
+use wire::limits::DOCUMENT_BYTES_MAX;
 
 /// Collections of a server's own that hold what users have made.
 pub const OWN_COLLECTIONS: [&str; 3] = ["system.js", "system.users", "system.roles"];
@@ -32,9 +35,11 @@ pub struct Summary {
     pub hash: u128,
 }
 
-/// All collections of a server but its own. Reads every document.
+/// All collections of a server but its own. Reads every document; those with text that is not UTF-8 count as what is
+/// restored of them.
 pub fn summaries(
     server: &Server,
+    invalid_text: Option<InvalidText>,
     interrupt: &Interrupt,
     progress: &ProgressBar,
 ) -> Result<BTreeMap<Namespace, Summary>> {
@@ -47,14 +52,21 @@ pub fn summaries(
             if name.starts_with("system.") && !OWN_COLLECTIONS.contains(&name) {
                 continue;
             }
-            let summary = summary(&mut client, &namespace, &entry, progress).map_err(|error| error.of(&namespace))?;
+            let summary = summary(&mut client, &namespace, &entry, invalid_text, progress)
+                .map_err(|error| error.of(&namespace))?;
             found.insert(namespace, summary);
         }
     }
     Ok(found)
 }
 
-fn summary(client: &mut Client, namespace: &Namespace, entry: &Document, progress: &ProgressBar) -> Result<Summary> {
+fn summary(
+    client: &mut Client,
+    namespace: &Namespace,
+    entry: &Document,
+    invalid_text: Option<InvalidText>,
+    progress: &ProgressBar,
+) -> Result<Summary> {
     let metadata = Metadata::of_listed(entry);
     let mut summary = Summary {
         kind: metadata.kind,
@@ -76,11 +88,20 @@ fn summary(client: &mut Client, namespace: &Namespace, entry: &Document, progres
     }
     let is_ordered = summary.options.get("capped").and_then(bson::Bson::as_bool) == Some(true);
     client.find(&namespace.of_documents(summary.kind), None, &mut |document| {
+        progress.inc(document.as_bytes().len() as u64);
+        let invalid = invalid_text.filter(|_| !matches!(wire::validate_structure(document.as_bytes()), Ok(None)));
+        let stored = match invalid {
+            None => Cow::Borrowed(document.as_bytes()),
+            Some(invalid) => match invalid.stored(document.as_bytes(), DOCUMENT_BYTES_MAX) {
+                Some(stored) => Cow::Owned(stored),
+                None => return Ok(()),
+            },
+        };
         let mut hasher = Sha256::new();
         if is_ordered {
             hasher.update(summary.hash.to_le_bytes());
         }
-        hasher.update(document.as_bytes());
+        hasher.update(&stored);
         let digest = hasher.finalize();
         let (half, _) = digest.split_at(16);
         let hash = u128::from_le_bytes(half.try_into().expect("half of 32 bytes"));
@@ -89,7 +110,6 @@ fn summary(client: &mut Client, namespace: &Namespace, entry: &Document, progres
             false => summary.hash.wrapping_add(hash),
         };
         summary.documents += 1;
-        progress.inc(document.as_bytes().len() as u64);
         Ok(())
     })?;
     Ok(summary)

@@ -53,13 +53,16 @@ pub enum DumpError {
         source: wire::BsonError,
     },
     /// A document with text that is not UTF-8.
-    #[error("byte {offset}: {what}")]
+    #[error("{place}: {what}")]
     InvalidText {
         /// Where the document begins.
-        offset: u64,
+        place: String,
         /// Which document it is, and which field.
         what: String,
     },
+    /// A bucket of a time series that cannot be made anew.
+    #[error(transparent)]
+    Bucket(#[from] query::QueryError),
     /// Metadata that cannot be written or read.
     #[error("metadata of {subject}")]
     Metadata {
@@ -85,6 +88,15 @@ impl DumpError {
     /// Did the server refuse what the command says, so that others may go well?
     pub fn is_of_what_was_asked(&self) -> bool {
         matches!(self, Self::Server(bench::Error::Refused { code, .. }) if !NOT_OF_WHAT_WAS_ASKED.contains(code))
+    }
+
+    /// Is it a document with text that is not UTF-8?
+    pub(crate) fn is_invalid_text(&self) -> bool {
+        match self {
+            Self::InvalidText { .. } => true,
+            Self::Collection { source, .. } => source.is_invalid_text(),
+            _ => false,
+        }
     }
 
     /// The same error, with the collection that it is about.

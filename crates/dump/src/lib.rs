@@ -1,7 +1,8 @@
 //! Dumps of databases and their restoration, in mongodump's directory and archive formats (`docs/formats/dump.md`).
 //!
 //! [`dump()`] and [`restore()`] talk to a server over the wire protocol only, so that either side can be a MongoDB.
-//! Documents pass through as bytes; nothing but metadata is decoded. What is read from files is not trusted.
+//! Documents pass through as bytes; nothing but metadata is decoded, and buckets of time series, whose text can be out
+//! of sight. What is read from files is not trusted.
 
 #![allow(clippy::disallowed_methods, reason = "a client program: files are the machine's own")]
 
@@ -21,6 +22,7 @@ mod oplog;
 mod replay;
 mod restore;
 mod server;
+mod texts;
 mod tls;
 mod users_and_roles;
 
@@ -28,7 +30,7 @@ pub use client::Client;
 pub use directory::{Output, bson_file, file_stem, open_file};
 pub use dump::{DumpOptions, Dumped, dump};
 pub use error::{DumpError, Result};
-pub use found::{Found, InvalidText};
+pub use found::Found;
 pub use loading::Loading;
 pub use metadata::{CollectionKind, Metadata};
 pub use namespace::{Filter, Namespace, Pattern, Rename};
@@ -36,3 +38,4 @@ pub use replay::ReplayOptions;
 pub use restore::{RestoreOptions, Restored, restore};
 pub use server::{Login, ReadPreference, Server, ServerUri, mechanism_of, random};
 pub use tls::{Encryption, TlsChoice};
+pub use wire::InvalidText;

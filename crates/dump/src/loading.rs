@@ -7,9 +7,11 @@ use crate::indexes::{self, binary_order, is_of_ids};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
 use crate::restore::{RestoreOptions, Restored};
+use crate::texts::Texts;
 use crate::users_and_roles;
-use bson::{Document, RawDocument, doc};
-use wire::limits::DOCUMENT_BYTES_MAX;
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use std::sync::Arc;
+use storage::TimeseriesOptions;
 
 /// A batch is sent at so many bytes or documents; one document more always fits into a message.
 const BATCH_BYTES: usize = 8 << 20;
@@ -19,30 +21,38 @@ const NAMESPACE_EXISTS: i32 = 48;
 const NAMESPACE_NOT_FOUND: i32 = 26;
 const UNAUTHORIZED: i32 = 13;
 
+/// How far a collection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing has been done: what there is of its name stands.
+    Waiting,
+    /// It has been made.
+    Filling,
+    /// It takes documents, and does nothing with them.
+    Skipping,
+}
+
 /// A collection that is being filled.
 #[derive(Debug)]
 pub struct Loading<'a> {
     options: &'a RestoreOptions,
+    source: Namespace,
     target: Namespace,
     metadata: Metadata,
+    /// Of a time series.
+    timeseries: Option<Arc<TimeseriesOptions>>,
     /// The temporary collection that it is, of users or roles.
     temporary: Option<Namespace>,
-    skips: bool,
+    stage: Stage,
+    texts: Texts,
     batch: Vec<u8>,
     batch_documents: u64,
     restored: Restored,
 }
 
 impl<'a> Loading<'a> {
-    /// Makes the collection or the view. One that is there already stays, and is filled further. A collection whose
-    /// options the server refuses is made without them; what cannot be made at all takes documents and does nothing
-    /// with them.
-    pub fn begin(
-        client: &mut Client,
-        options: &'a RestoreOptions,
-        source: &Namespace,
-        metadata: Metadata,
-    ) -> Result<Self> {
+    /// A collection or a view that is made before its first document, or at the end where there is none.
+    pub fn new(options: &'a RestoreOptions, source: &Namespace, metadata: Metadata) -> Result<Self> {
         let mut metadata = metadata.without_old_options();
         let temporary = users_and_roles::temporary(source).filter(|_| options.users_and_roles);
         if temporary.is_some() {
@@ -56,96 +66,106 @@ impl<'a> Loading<'a> {
             Some(temporary) => temporary.clone(),
             None => options.target(source)?,
         };
+        let timeseries = RawDocumentBuf::try_from(&metadata.options).ok();
+        let timeseries = timeseries
+            .filter(|_| metadata.kind == CollectionKind::TimeSeries)
+            .and_then(|options| TimeseriesOptions::of(&options));
+        Ok(Self {
+            options,
+            source: source.clone(),
+            target,
+            metadata,
+            timeseries,
+            temporary,
+            stage: Stage::Waiting,
+            texts: Texts::new(options.invalid_text),
+            batch: Vec::new(),
+            batch_documents: 0,
+            restored: Restored::default(),
+        })
+    }
+
+    /// Whether anything has been done to what there is of its name.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.stage != Stage::Waiting
+    }
+
+    /// Makes the collection or the view, once. One that is there already stays, and is filled further. A collection
+    /// whose options the server refuses is made without them; what cannot be made at all is passed over.
+    fn begin(&mut self, client: &mut Client) -> Result<()> {
+        if self.has_begun() {
+            return Ok(());
+        }
+        let options = self.options;
         let goes_on = |error: &DumpError| error.is_of_what_was_asked() && !options.stop_on_error;
-        if options.drop || temporary.is_some() {
-            let dropped = client.change(&target.database, &doc! { "drop": &target.collection });
-            match (unless_code(dropped, NAMESPACE_NOT_FOUND), &temporary) {
+        if options.drop || self.temporary.is_some() {
+            let dropped = client.change(&self.target.database, &doc! { "drop": &self.target.collection });
+            match (unless_code(dropped, NAMESPACE_NOT_FOUND), self.temporary.is_some()) {
                 // Who may not restore users restores the rest.
-                (Err(error), Some(_)) if error.is_refusal(UNAUTHORIZED) => {
-                    return Ok(Self::skipping(options, source, metadata, &error));
+                (Err(error), true) if error.is_refusal(UNAUTHORIZED) => {
+                    self.pass_over(&error);
+                    return Ok(());
                 }
-                (Err(error), None) if goes_on(&error) => {
-                    return Ok(Self::skipping(options, source, metadata, &error));
+                (Err(error), false) if goes_on(&error) => {
+                    self.pass_over(&error);
+                    return Ok(());
                 }
                 (dropped, _) => dropped?,
             }
         }
-        let mut failures = Vec::new();
         loop {
-            let mut create = doc! { "create": &target.collection };
-            create.extend(metadata.options.clone());
-            let error = match unless_code(client.change(&target.database, &create), NAMESPACE_EXISTS) {
+            let mut create = doc! { "create": &self.target.collection };
+            create.extend(self.metadata.options.clone());
+            let error = match unless_code(client.change(&self.target.database, &create), NAMESPACE_EXISTS) {
                 Ok(()) => break,
                 Err(error) if goes_on(&error) => error,
                 Err(error) => return Err(error),
             };
-            let dropped = metadata.drop_options();
+            let dropped = self.metadata.drop_options();
             if dropped.is_empty() {
-                return Ok(Self::skipping(options, source, metadata, &error));
+                self.restored.failures.clear();
+                self.pass_over(&error);
+                return Ok(());
             }
-            failures.push(format!("{target}: made without {}: {error}", dropped.join(", ")));
+            let failure = format!("{}: made without {}: {error}", self.target, dropped.join(", "));
+            self.restored.failures.push(failure);
         }
-        Ok(Self {
-            options,
-            target,
-            metadata,
-            temporary,
-            skips: false,
-            batch: Vec::new(),
-            batch_documents: 0,
-            restored: Restored {
-                collections: 1,
-                failures,
-                ..Restored::default()
-            },
-        })
+        self.stage = Stage::Filling;
+        self.restored.collections = 1;
+        Ok(())
     }
 
-    /// Takes documents, and does nothing with them.
-    fn skipping(options: &'a RestoreOptions, source: &Namespace, metadata: Metadata, why: &DumpError) -> Self {
-        Self {
-            options,
-            target: source.clone(),
-            metadata,
-            temporary: None,
-            skips: true,
-            batch: Vec::new(),
-            batch_documents: 0,
-            restored: Restored {
-                failures: vec![format!("{source} is not restored: {why}")],
-                ..Restored::default()
-            },
-        }
+    fn pass_over(&mut self, why: &DumpError) {
+        self.stage = Stage::Skipping;
+        self.temporary = None;
+        self.restored
+            .failures
+            .push(format!("{} is not restored: {why}", self.source));
     }
 
     /// Sends a document of a dump, with others; one with text that is not UTF-8 as the user chose.
     pub(crate) fn add_found(&mut self, client: &mut Client, found: &Found) -> Result<()> {
-        let Some(what) = found.what_is_invalid().filter(|_| !self.skips) else {
+        if self.stage == Stage::Skipping {
             return self.add(client, found.as_found());
-        };
-        let what = match found.for_restoring(self.options.invalid_text, &what, DOCUMENT_BYTES_MAX)? {
-            Ok(valid) => {
-                if self.restored.replaced == 0 {
-                    let replacement = format!("{}: U+FFFD is put in, the first time: {what}", self.target);
-                    self.restored.replacements.push(replacement);
-                }
-                self.restored.replaced += 1;
-                return self.add(client, &valid);
-            }
-            Err(what) => what,
-        };
-        if self.restored.skipped == 0 {
-            let failure = format!("{}: left out, the first of them: {what}", self.target);
-            self.restored.failures.push(failure);
         }
-        self.restored.skipped += 1;
-        self.options.progress.inc(found.as_bytes().len() as u64);
-        Ok(())
+        // Before the collection is made: what ends the restoration must not cost the one that there is.
+        let document = match &self.timeseries {
+            Some(options) => self.texts.bucket(found, options)?,
+            None => self.texts.document(found)?,
+        };
+        match document {
+            Some(document) => self.add(client, &document),
+            None => {
+                self.options.progress.inc(found.as_bytes().len() as u64);
+                Ok(())
+            }
+        }
     }
 
     /// Sends a document, with others.
     pub fn add(&mut self, client: &mut Client, document: &RawDocument) -> Result<()> {
-        if self.skips {
+        self.begin(client)?;
+        if self.stage == Stage::Skipping {
             // Of a collection that could not be made none was tried.
             self.restored.failed += u64::from(self.restored.collections > 0);
             return Ok(());
@@ -168,7 +188,7 @@ impl<'a> Loading<'a> {
         let inserted = match client.insert(&documents, &self.batch, self.batch_documents, bypass) {
             // None will be taken, as where a view has the collection's name.
             Err(error) if error.is_of_what_was_asked() && !self.options.stop_on_error => {
-                self.skips = true;
+                self.stage = Stage::Skipping;
                 Inserted {
                     documents: 0,
                     failed: self.batch_documents,
@@ -185,7 +205,7 @@ impl<'a> Loading<'a> {
             if self.options.stop_on_error {
                 return Err(DumpError::Choice(format!("{failure} (--stopOnError)")));
             }
-            if self.restored.failed == inserted.failed || self.skips {
+            if self.restored.failed == inserted.failed || self.stage == Stage::Skipping {
                 self.restored.failures.push(format!("{}: {failure}", self.target));
             }
         }
@@ -194,7 +214,13 @@ impl<'a> Loading<'a> {
 
     /// Makes the indexes. One that the server refuses is a failure, and the others are made.
     pub fn finish(mut self, client: &mut Client) -> Result<Restored> {
+        self.begin(client)?;
         self.flush(client)?;
+        let (left_out, replaced) = self.texts.told(&self.target.to_string());
+        self.restored.skipped = self.texts.left_out();
+        self.restored.replaced = self.texts.replaced();
+        self.restored.failures.extend(left_out);
+        self.restored.replacements.extend(replaced);
         if let Some(temporary) = self.temporary.take() {
             // A dump without users does not take those away that there are, nor does one of which some are missing.
             let is_whole = self.restored.failed == 0 && self.restored.skipped == 0;
@@ -207,7 +233,7 @@ impl<'a> Loading<'a> {
                 self.restored.failures.push(failure);
             }
         }
-        if self.skips {
+        if self.stage == Stage::Skipping {
             return Ok(self.restored);
         }
         let indexes = self.take_indexes();

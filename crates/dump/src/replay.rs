@@ -6,10 +6,11 @@
 
 use crate::client::Client;
 use crate::error::{DumpError, Result};
-use crate::found::{Found, InvalidText};
+use crate::found::Found;
 use crate::indexes::{PendingIndexes, binary_order};
 use crate::namespace::{BUCKETS_PREFIX, Filter, Namespace};
 use crate::oplog::{Command, applicable, inner, malformed};
+use crate::texts::Texts;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, Timestamp, doc};
 use std::collections::{BTreeMap, HashMap};
@@ -50,23 +51,32 @@ pub(crate) struct Replay<'a> {
     batch: Vec<Bson>,
     batch_bytes: usize,
     /// The operations of transactions whose end has not come.
-    open: HashMap<TransactionId, Vec<Document>>,
+    open: HashMap<TransactionId, Vec<Operation>>,
     operations: u64,
     has_ended: bool,
     /// Documents of a log were accepted once, whatever validator there is now. Not every user may say so.
     bypasses_validation: bool,
     /// Views with changes that are not replayed, and why.
     passed_over: BTreeMap<Namespace, String>,
-    /// What becomes of entries with text that is not UTF-8.
-    invalid_text: InvalidText,
+    /// What the log is called.
+    subject: String,
+    /// What becomes of operations with text that is not UTF-8.
+    pub(crate) texts: Texts,
     /// Ends at the first view that the server refuses.
     stops: bool,
-    /// Entries that were left out for their text, and the first.
-    pub(crate) skipped: u64,
-    pub(crate) left_out: Vec<String>,
-    /// Entries whose text was replaced, and the first.
-    pub(crate) replaced: u64,
-    pub(crate) replacements: Vec<String>,
+}
+
+/// An operation, with valid content.
+struct Operation {
+    document: Document,
+    /// The text that the log has in it.
+    invalid: Option<Invalid>,
+}
+
+struct Invalid {
+    as_found: RawDocumentBuf,
+    what: String,
+    place: String,
 }
 
 impl<'a> Replay<'a> {
@@ -75,7 +85,8 @@ impl<'a> Replay<'a> {
         filter: &'a Filter,
         until: Option<Timestamp>,
         indexes: &'a mut PendingIndexes,
-        invalid_text: InvalidText,
+        subject: &str,
+        texts: Texts,
         stops: bool,
     ) -> Self {
         Self {
@@ -90,42 +101,16 @@ impl<'a> Replay<'a> {
             has_ended: false,
             bypasses_validation: true,
             passed_over: BTreeMap::new(),
-            invalid_text,
+            subject: subject.to_owned(),
+            texts,
             stops,
-            skipped: 0,
-            left_out: Vec::new(),
-            replaced: 0,
-            replacements: Vec::new(),
-        }
-    }
-
-    /// The next entry of the log; one with text that is not UTF-8 as the user chose.
-    pub(crate) fn found(&mut self, entry: &Found) -> Result<()> {
-        let Some(what) = entry.what_is_invalid() else {
-            return self.entry(entry.as_found());
-        };
-        match entry.for_restoring(self.invalid_text, &what, DOCUMENT_INTERNAL_BYTES_MAX)? {
-            Ok(valid) => {
-                if self.replaced == 0 {
-                    let replacement = format!("the log: U+FFFD is put in, the first time: {what}");
-                    self.replacements.push(replacement);
-                }
-                self.replaced += 1;
-                self.entry(&valid)
-            }
-            Err(what) => {
-                if self.skipped == 0 {
-                    let failure = format!("the log: entries are left out, the first of them: {what}");
-                    self.left_out.push(failure);
-                }
-                self.skipped += 1;
-                Ok(())
-            }
         }
     }
 
     /// The next entry of the log.
-    fn entry(&mut self, entry: &RawDocument) -> Result<()> {
+    pub(crate) fn found(&mut self, found: &Found) -> Result<()> {
+        let valid = found.with_valid_content();
+        let entry = RawDocument::from_bytes(&valid).map_err(|error| malformed(&error.to_string()))?;
         let time = entry
             .get_timestamp("ts")
             .map_err(|_| malformed("an entry without ts"))?;
@@ -135,7 +120,7 @@ impl<'a> Replay<'a> {
         }
         let kind = entry.get_str("op").map_err(|_| malformed("an entry without op"))?;
         if kind != "c" {
-            return self.operation(applicable(entry)?);
+            return self.operation(self.read(entry, found.as_found(), found)?);
         }
         let o = entry.get_document("o").map_err(|_| malformed("a command without o"))?;
         let has = |name: &str| matches!(o.get(name), Ok(Some(value)) if value != RawBsonRef::Boolean(false));
@@ -145,62 +130,140 @@ impl<'a> Replay<'a> {
         }
         if has("commitTransaction") {
             let operations = self.open.remove(&transaction(entry)?).unwrap_or_default();
-            return operations
-                .into_iter()
-                .try_for_each(|operation| self.operation(operation));
+            return self.together(operations);
         }
         let Some(operations) = inner(o)? else {
-            return self.operation(applicable(entry)?);
+            return self.operation(self.read(entry, found.as_found(), found)?);
         };
-        let operations = operations.into_iter().map(applicable).collect::<Result<Vec<_>>>()?;
+        // Those that have become valid, and beside them what they were.
+        let o = found.as_found().get_document("o");
+        let as_found = o.ok().and_then(|o| inner(o).ok().flatten()).unwrap_or_default();
+        let operations = operations.into_iter().enumerate().map(|(index, operation)| {
+            let as_found = as_found.get(index).copied().unwrap_or(operation);
+            self.read(operation, as_found, found)
+        });
+        let operations = operations.collect::<Result<Vec<_>>>()?;
         if has("partialTxn") || has("prepare") {
             self.open.entry(transaction(entry)?).or_default().extend(operations);
             return Ok(());
         }
-        let before = match transaction(entry) {
+        let mut all = match transaction(entry) {
             Ok(transaction) => self.open.remove(&transaction).unwrap_or_default(),
             Err(_) => Vec::new(),
         };
-        before
+        all.extend(operations);
+        self.together(all)
+    }
+
+    /// An operation of an entry, from its form with valid content.
+    fn read(&self, operation: &RawDocument, as_found: &RawDocument, entry: &Found) -> Result<Operation> {
+        let error = match entry.is_valid() {
+            true => None,
+            false => wire::validate_structure(as_found.as_bytes()).ok().flatten(),
+        };
+        let invalid = error.map(|error| {
+            let part = ["o", "o2"].into_iter().find_map(|name| {
+                let part = as_found.get_document(name).ok()?.as_bytes();
+                let error = wire::validate_structure(part).ok().flatten()?;
+                Some(wire::describe_invalid(part, &error))
+            });
+            let what = part.unwrap_or_else(|| wire::describe_invalid(as_found.as_bytes(), &error));
+            Invalid {
+                as_found: as_found.to_owned(),
+                what: format!("{}: {what}", operation.get_str("ns").unwrap_or_default()),
+                place: format!("{}: {}", self.subject, entry.place()),
+            }
+        });
+        Ok(Operation {
+            document: applicable(operation)?,
+            invalid,
+        })
+    }
+
+    /// Operations that were done at once: of those that the replay ends at it does none.
+    fn together(&mut self, operations: Vec<Operation>) -> Result<()> {
+        if self.texts.are_errors() {
+            for operation in &operations {
+                self.is_taken(operation)?;
+            }
+        }
+        operations
             .into_iter()
-            .chain(operations)
             .try_for_each(|operation| self.operation(operation))
     }
 
-    /// One operation, which is no transaction.
-    fn operation(&mut self, operation: Document) -> Result<()> {
+    /// Whether an operation is asked for, and not left out for its text.
+    fn is_taken(&mut self, operation: &Operation) -> Result<bool> {
+        let document = &operation.document;
+        let Some(namespace) = self.subject_of(document)? else {
+            return Ok(false);
+        };
+        let Some(Invalid { as_found, what, place }) = &operation.invalid else {
+            return Ok(true);
+        };
+        // Its extents would no longer be those of its columns, and a change of it does not have all of them.
+        if namespace.of_measurements().is_some() && !self.texts.are_errors() {
+            self.texts.leave_out(format!("{what}, in a bucket of a time series"));
+            return Ok(false);
+        }
+        let valid = self
+            .texts
+            .valid(as_found, what.clone(), place, DOCUMENT_INTERNAL_BYTES_MAX)?;
+        Ok(valid.is_some())
+    }
+
+    /// What an operation is about, where that is asked for.
+    fn subject_of(&self, operation: &Document) -> Result<Option<Namespace>> {
         let ns = operation.get_str("ns").unwrap_or_default();
         let (database, collection) = ns.split_once('.').unwrap_or((ns, ""));
-        if operation.get_str("op").ok() == Some("n") || OWN_DATABASES.contains(&database) {
+        let kind = operation.get_str("op").unwrap_or_default();
+        if kind == "n" || OWN_DATABASES.contains(&database) {
+            return Ok(None);
+        }
+        let namespace = Namespace::new(database, collection);
+        if kind == "c" {
+            let command = Command::of(operation)?;
+            let is_asked_for = match command.series_changed() {
+                Some(series) => self.is_wanted(&series),
+                None => command.name == "dropDatabase" || self.is_wanted(&command.namespace),
+            };
+            return Ok(is_asked_for.then_some(command.namespace));
+        }
+        let shown = match collection {
+            VIEWS => view_named(operation),
+            OLD_INDEXES => index_of(operation),
+            // Buckets are wanted as the measurements in them are.
+            _ => Some(namespace.of_measurements().unwrap_or_else(|| namespace.clone())),
+        };
+        // What has no name is told as malformed.
+        Ok(shown.is_none_or(|shown| self.is_wanted(&shown)).then_some(namespace))
+    }
+
+    /// One operation, which is no transaction.
+    fn operation(&mut self, operation: Operation) -> Result<()> {
+        if !self.is_taken(&operation)? {
             return Ok(());
         }
+        let operation = operation.document;
         if operation.get_str("op").ok() != Some("c") {
-            let namespace = Namespace::new(database, collection);
-            match collection {
-                VIEWS => return self.view(&operation),
-                OLD_INDEXES => {
+            let ns = operation.get_str("ns").unwrap_or_default();
+            match ns.split_once('.').map(|(_, collection)| collection) {
+                Some(VIEWS) => return self.view(&operation),
+                Some(OLD_INDEXES) => {
                     self.old_index(&operation);
                     return Ok(());
                 }
-                _ => {}
+                _ => return self.push(operation),
             }
-            // Buckets are wanted as the measurements in them are.
-            return match self.is_wanted(&namespace.of_measurements().unwrap_or(namespace)) {
-                true => self.push(operation),
-                false => Ok(()),
-            };
         }
         let command = Command::of(&operation)?;
-        if let Some(measurements) = command.series_changed().filter(|series| self.is_wanted(series)) {
+        if let Some(measurements) = command.series_changed() {
             return Err(DumpError::Choice(format!(
                 "the log has {} of the time-series collection {measurements}, which is not replayed: leave it out by --nsExclude",
                 command.name
             )));
         }
         let Command { name, namespace } = command;
-        if name != "dropDatabase" && !self.is_wanted(&namespace) {
-            return Ok(());
-        }
         let o = operation
             .get_document("o")
             .map_err(|_| malformed("a command without o"))?;
@@ -278,15 +341,7 @@ impl<'a> Replay<'a> {
     fn view(&mut self, operation: &Document) -> Result<()> {
         let o = operation.get_document("o").map_err(|_| malformed("a view without o"))?;
         let kind = operation.get_str("op").unwrap_or_default();
-        let named = match kind {
-            "u" => operation.get_document("o2").unwrap_or(o),
-            _ => o,
-        };
-        let namespace = named.get_str("_id").ok().and_then(Namespace::parse);
-        let namespace = namespace.ok_or_else(|| malformed("a view without its name"))?;
-        if !self.is_wanted(&namespace) {
-            return Ok(());
-        }
+        let namespace = view_named(operation).ok_or_else(|| malformed("a view without its name"))?;
         let name = namespace.collection.clone();
         let mut create = doc! { "create": &name };
         match o.get_str("viewOn") {
@@ -342,13 +397,8 @@ impl<'a> Replay<'a> {
         let Ok(mut index) = operation.get_document("o").cloned() else {
             return;
         };
-        let of = match index.remove("ns") {
-            Some(Bson::String(of)) => Namespace::parse(&of),
-            _ => None,
-        };
-        if let (Some(of), Ok("i")) = (of, operation.get_str("op"))
-            && self.is_wanted(&of)
-        {
+        index.remove("ns");
+        if let (Some(of), Ok("i")) = (index_of(operation), operation.get_str("op")) {
             self.put_whole(&of, index);
         }
     }
@@ -405,6 +455,22 @@ impl<'a> Replay<'a> {
             .map(|(namespace, why)| format!("{namespace}: {why}"));
         Ok((self.operations, failures.collect()))
     }
+}
+
+/// The view that a document of [`VIEWS`] is.
+fn view_named(operation: &Document) -> Option<Namespace> {
+    let o = operation.get_document("o").ok()?;
+    let named = match operation.get_str("op") {
+        Ok("u") => operation.get_document("o2").unwrap_or(o),
+        _ => o,
+    };
+    named.get_str("_id").ok().and_then(Namespace::parse)
+}
+
+/// The collection that an index of [`OLD_INDEXES`] is of.
+fn index_of(operation: &Document) -> Option<Namespace> {
+    let index = operation.get_document("o").ok()?;
+    index.get_str("ns").ok().and_then(Namespace::parse)
 }
 
 /// A command as logs have it.

@@ -4,7 +4,7 @@ use crate::archive::{ArchiveReader, Part};
 use crate::client::Client;
 use crate::directory::{Files, bson_file, compressed, is_compressed, metadata_beside, open_file, read_metadata, scan};
 use crate::error::{Doing, DumpError, Result};
-use crate::found::{Found, InvalidText};
+use crate::found::Found;
 use crate::indexes::PendingIndexes;
 use crate::loading::Loading;
 use crate::metadata::{CollectionKind, Metadata};
@@ -12,6 +12,7 @@ use crate::namespace::{Filter, Namespace, Rename};
 use crate::oplog::OPLOG_FILE;
 use crate::replay::{Replay, ReplayOptions};
 use crate::server::Server;
+use crate::texts::Texts;
 use crate::users_and_roles;
 use bench::interrupt::Interrupt;
 use bson::Document;
@@ -21,6 +22,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use wire::InvalidText;
 
 /// Parts of an archive that wait for one thread.
 const QUEUE_PARTS: usize = 64;
@@ -58,8 +60,9 @@ pub struct RestoreOptions {
     pub stop_on_error: bool,
     /// Takes documents that the collection's validator would not.
     pub bypass_validation: bool,
-    /// What becomes of documents, and of entries of a log, with text that is not UTF-8.
-    pub invalid_text: InvalidText,
+    /// What becomes of documents, and of operations of a log, with text that is not UTF-8. Without a choice the
+    /// restoration ends at the first.
+    pub invalid_text: Option<InvalidText>,
     /// Of every write: what fewer members have may be taken back.
     pub write_concern: Document,
     /// So many collections at once, at least one.
@@ -79,9 +82,9 @@ pub struct Restored {
     pub documents: u64,
     /// Documents that it refused, most often because they were there already.
     pub failed: u64,
-    /// Documents, and entries of the log, that were left out for their text.
+    /// Documents, measurements, and operations of the log, that were left out for their text.
     pub skipped: u64,
-    /// Documents, and entries of the log, whose text was replaced.
+    /// Documents, measurements, and operations of the log, whose text was replaced.
     pub replaced: u64,
     /// Where, for the first of each collection.
     pub replacements: Vec<String>,
@@ -89,6 +92,8 @@ pub struct Restored {
     pub failures: Vec<String>,
     /// Operations of the log that were applied.
     pub operations: u64,
+    /// The text that is not UTF-8 at which it ended. What had been restored by then has its indexes.
+    pub stopped: Option<DumpError>,
     /// Indexes that wait for the log.
     pub(crate) indexes: PendingIndexes,
     /// The temporary collections that users and roles were put into.
@@ -97,7 +102,7 @@ pub struct Restored {
 
 impl Restored {
     fn is_nothing(&self) -> bool {
-        self.collections == 0 && self.failures.is_empty()
+        self.collections == 0 && self.failures.is_empty() && self.stopped.is_none()
     }
 
     fn add(&mut self, other: Self) {
@@ -109,6 +114,7 @@ impl Restored {
         self.replacements.extend(other.replacements);
         self.failures.extend(other.failures);
         self.operations += other.operations;
+        self.stopped = self.stopped.take().or(other.stopped);
         self.indexes.append(other.indexes);
         self.temporaries.extend(other.temporaries);
     }
@@ -177,7 +183,9 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
             return Err(error);
         }
     };
-    if !restored.temporaries.is_empty() {
+    if restored.stopped.is_some() {
+        users_and_roles::drop_temporaries(&mut client?);
+    } else if !restored.temporaries.is_empty() {
         let mut client = client?;
         let failures = users_and_roles::take_over(&mut client, &restored.temporaries, options.drop);
         restored.failures.extend(failures);
@@ -217,13 +225,17 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
     let restored = restore_files(options, &found)?;
     match log {
         None => Ok(restored),
-        Some((path, is_gzip)) => replay(options, restored, &mut |replay| {
-            let mut input = open_file(Some(&path), is_gzip, &options.interrupt)?;
-            bson_file(&mut *input, &path.display().to_string(), &mut |entry| {
-                options.progress.inc(entry.as_bytes().len() as u64);
-                replay.found(&entry)
+        Some(_) if restored.stopped.is_some() => make_indexes(options, restored),
+        Some((path, is_gzip)) => {
+            let subject = path.display().to_string();
+            replay(options, restored, &subject, &mut |replay| {
+                let mut input = open_file(Some(&path), is_gzip, &options.interrupt)?;
+                bson_file(&mut *input, &subject, &mut |entry| {
+                    options.progress.inc(entry.as_bytes().len() as u64);
+                    replay.found(&entry)
+                })
             })
-        }),
+        }
     }
 }
 
@@ -270,19 +282,28 @@ fn oplog_file(options: &RestoreOptions, replay: &ReplayOptions, root: &Path) -> 
 fn replay(
     options: &RestoreOptions,
     mut restored: Restored,
+    subject: &str,
     read: &mut dyn FnMut(&mut Replay<'_>) -> Result<()>,
 ) -> Result<Restored> {
     let mut client = options.client(&options.interrupt)?;
     let until = options.oplog.as_ref().and_then(|replay| replay.until);
     let mut indexes = std::mem::take(&mut restored.indexes);
     let stops = options.stop_on_error;
-    let invalid_text = options.invalid_text;
-    let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes, invalid_text, stops);
-    let read = read(&mut replay);
-    restored.skipped += replay.skipped;
-    restored.replaced += replay.replaced;
-    restored.replacements.append(&mut replay.replacements);
-    restored.failures.append(&mut replay.left_out);
+    let texts = Texts::new(options.invalid_text);
+    let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes, subject, texts, stops);
+    let read = match read(&mut replay) {
+        // What is in front of it is applied.
+        Err(error) if error.is_invalid_text() => {
+            restored.stopped = Some(error);
+            Ok(())
+        }
+        read => read,
+    };
+    let (left_out, replaced) = replay.texts.told("the log");
+    restored.skipped += replay.texts.left_out();
+    restored.replaced += replay.texts.replaced();
+    restored.failures.extend(left_out);
+    restored.replacements.extend(replaced);
     match read.and_then(|()| replay.finish()) {
         Ok((operations, failures)) => {
             restored.operations = operations;
@@ -295,8 +316,17 @@ fn replay(
         }
         Err(error) => return Err(error),
     }
+    restored.indexes = indexes;
+    drop(client);
+    make_indexes(options, restored)
+}
+
+/// Makes the indexes that waited for the log.
+fn make_indexes(options: &RestoreOptions, mut restored: Restored) -> Result<Restored> {
+    let indexes = std::mem::take(&mut restored.indexes);
     if !options.no_indexes {
-        let failures = indexes.create(&mut client, stops)?;
+        let mut client = options.client(&options.interrupt)?;
+        let failures = indexes.create(&mut client, options.stop_on_error)?;
         restored.failures.extend(failures);
     }
     Ok(restored)
@@ -318,7 +348,12 @@ fn restore_files(options: &RestoreOptions, found: &[(Namespace, Files)]) -> Resu
         let mut restored = Restored::default();
         while let Some((namespace, files)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
             match restore_one(&mut client, options, namespace, files) {
-                Ok(one) => restored.add(one),
+                Ok(one) => {
+                    if one.stopped.is_some() {
+                        next.store(found.len(), Ordering::Relaxed);
+                    }
+                    restored.add(one);
+                }
                 Err(error) => {
                     next.store(found.len(), Ordering::Relaxed);
                     return Err(error.of(namespace));
@@ -368,23 +403,30 @@ fn restore_one(
             _ => Ok(Restored::default()),
         };
     }
-    let mut loading: Option<Loading<'_>> = None;
-    if let Some(path) = &files.documents {
-        let mut input = open_file(Some(path), options.gzip, &options.interrupt)?;
-        bson_file(&mut *input, &path.display().to_string(), &mut |document| {
-            // Not before the first document: what is no file of documents must not cost the collection that there is.
-            let loading = match &mut loading {
-                Some(loading) => loading,
-                None => loading.insert(Loading::begin(client, options, namespace, metadata.clone())?),
-            };
-            loading.add_found(client, &document)
-        })?;
-    }
-    let loading = match loading {
-        Some(loading) => loading,
-        None => Loading::begin(client, options, namespace, metadata)?,
+    let mut loading = Loading::new(options, namespace, metadata)?;
+    let Some(path) = &files.documents else {
+        return loading.finish(client);
     };
-    loading.finish(client)
+    let mut input = open_file(Some(path), options.gzip, &options.interrupt)?;
+    let read = bson_file(&mut *input, &path.display().to_string(), &mut |document| {
+        loading.add_found(client, &document)
+    });
+    match read {
+        Err(error) if error.is_invalid_text() => stop(client, loading, error.of(namespace)),
+        read => read.and_then(|()| loading.finish(client)),
+    }
+}
+
+/// The end at text that is not UTF-8: what has been restored gets its indexes.
+fn stop(client: &mut Client, loading: Loading<'_>, error: DumpError) -> Result<Restored> {
+    let restored = match loading.has_begun() {
+        true => loading.finish(client)?,
+        false => Restored::default(),
+    };
+    Ok(Restored {
+        stopped: Some(error),
+        ..restored
+    })
 }
 
 fn has_bytes(path: &Path) -> Result<bool> {
@@ -438,13 +480,16 @@ fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Resu
     if options.oplog.is_none() {
         return Ok(restored);
     }
+    if restored.stopped.is_some() {
+        return make_indexes(options, restored);
+    }
     let Some(first) = first else {
         return Err(DumpError::Format {
             subject: "archive".to_owned(),
             fault: "it has no log of operations: it was made without --oplog".to_owned(),
         });
     };
-    replay(options, restored, &mut |replay| {
+    replay(options, restored, "archive", &mut |replay| {
         replay.found(&first)?;
         while let Some(part) = reader.next_part()? {
             match part {
@@ -534,17 +579,27 @@ fn load_parts(
                     Some(metadata) => metadata.clone(),
                     None => Metadata::from_json("{}", "")?,
                 };
-                Loading::begin(&mut client, options, namespace, metadata).map_err(|error| error.of(namespace))?
+                Loading::new(options, namespace, metadata).map_err(|error| error.of(namespace))?
             }
         };
         match &part {
-            Part::Document(_, document) => {
-                loading
-                    .add_found(&mut client, document)
-                    .map_err(|error| error.of(namespace))?;
-                open.insert(namespace.clone(), loading);
-            }
+            Part::Document(_, document) => match loading.add_found(&mut client, document) {
+                Err(error) if error.is_invalid_text() => {
+                    restored.add(stop(&mut client, loading, error.of(namespace))?);
+                    break;
+                }
+                added => {
+                    added.map_err(|error| error.of(namespace))?;
+                    open.insert(namespace.clone(), loading);
+                }
+            },
             Part::End(_) => restored.add(loading.finish(&mut client).map_err(|error| error.of(namespace))?),
+        }
+    }
+    // Of an archive that ended early: what is there gets its indexes.
+    for (namespace, loading) in open {
+        if loading.has_begun() {
+            restored.add(loading.finish(&mut client).map_err(|error| error.of(&namespace))?);
         }
     }
     Ok(restored)

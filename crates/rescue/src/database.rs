@@ -5,7 +5,7 @@
 //! documents of `system.namespaces`, `system.indexes` and `system.views`.
 
 use crate::catalog::{self, Catalog};
-use crate::directory::{InvalidText, Shutdown};
+use crate::directory::Shutdown;
 use crate::error::Result;
 use crate::extents::{Chain, DataFiles, Extent};
 use crate::finding::{Fault, Finding, Findings};
@@ -14,6 +14,7 @@ use crate::layout::{Details, ExtentHeader, Location, RECORD_HEADER_BYTES};
 use crate::records::Records;
 use bson::{Bson, Document, spec::BinarySubtype};
 use std::collections::{BTreeMap, HashSet};
+use wire::InvalidText;
 
 /// Options that are none of a collection's: its name from the command that made it, its identity.
 const NO_OPTIONS: [&str; 2] = ["create", "uuid"];
@@ -169,11 +170,7 @@ impl<'i> Database<'i> {
                     Ok(None) => None,
                     Ok(Some(error)) => {
                         let what = wire::describe_invalid(&buffer, &error);
-                        let valid = match self.invalid_text {
-                            InvalidText::Replace => wire::with_valid_content(&buffer),
-                            InvalidText::Skip => None,
-                        };
-                        match valid.filter(|valid| valid.len() <= wire::limits::DOCUMENT_BYTES_MAX) {
+                        match self.invalid_text.stored(&buffer, wire::limits::DOCUMENT_BYTES_MAX) {
                             Some(valid) => {
                                 buffer = valid;
                                 Some(Fault::TextReplaced { what })

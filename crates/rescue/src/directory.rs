@@ -11,6 +11,7 @@ use crate::journal::{self, Replayed};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::{Access, FileSystem};
+use wire::InvalidText;
 
 /// What a server writes into a file of the directory while it runs: its process id.
 pub(crate) const LOCK_FILE: &str = "mongod.lock";
@@ -19,17 +20,6 @@ const ENGINE_FILE: &str = "storage.bson";
 /// A process id has fewer digits, the engine's document fewer bytes.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// What becomes of documents with text that is not UTF-8, which servers take no more, or booleans that are neither 0
-/// nor 1. They are counted, and the first of each collection are told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InvalidText {
-    /// What is not UTF-8 becomes U+FFFD, see [`wire::with_valid_content`]. What would be too large then is left out.
-    #[default]
-    Replace,
-    /// They are left out.
-    Skip,
-}
-
 /// How a directory is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -37,7 +27,8 @@ pub struct OpenOptions {
     pub memory_bytes: usize,
     /// More of them go into a file of this path, which is made and gone at once; without it they stay in memory.
     pub scratch: Option<PathBuf>,
-    /// See there.
+    /// What becomes of documents with text that is not UTF-8, which servers take no more, or with booleans that are
+    /// neither 0 nor 1. They are counted, and the first of each collection are told.
     pub invalid_text: InvalidText,
 }
 
@@ -46,7 +37,7 @@ impl Default for OpenOptions {
         Self {
             memory_bytes: 256 << 20,
             scratch: None,
-            invalid_text: InvalidText::default(),
+            invalid_text: InvalidText::Replace,
         }
     }
 }

@@ -21,8 +21,9 @@ mod records;
 mod search;
 
 pub use database::{Collection, CollectionKind, Database, Walked};
-pub use directory::{DataDirectory, InvalidText, OpenOptions, Shutdown, process_of};
+pub use directory::{DataDirectory, OpenOptions, Shutdown, process_of};
 pub use error::{RescueError, Result};
 pub use finding::{Fault, Finding, Findings, Severity};
 pub use journal::Replayed;
 pub use layout::Location;
+pub use wire::InvalidText;

@@ -1,9 +1,10 @@
 //! `tenon dump`, `tenon restore` and `tenon bson`: arguments with the names of mongodump, mongorestore and bsondump.
 
 use crate::connect::{self, Purpose, ServerArgs};
+use crate::invalid_utf8::{self, InvalidUtf8};
 use crate::point::PointArgs;
-use ::dump::{DumpOptions, Filter, InvalidText, Pattern, Rename, ReplayOptions, RestoreOptions, Server};
-use anyhow::{Context as _, Result, bail};
+use ::dump::{DumpOptions, Filter, Pattern, Rename, ReplayOptions, RestoreOptions, Restored, Server};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bench::interrupt::Interrupt;
 use bson::RawDocumentBuf;
 use clap::{Args, ValueEnum};
@@ -162,14 +163,6 @@ impl DumpCommand {
     }
 }
 
-/// `--invalidUtf8`.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum InvalidUtf8 {
-    Stop,
-    Skip,
-    Replace,
-}
-
 /// Restore dumps of mongodump or of tenon dump
 #[derive(Args, Debug)]
 pub struct RestoreCommand {
@@ -290,20 +283,14 @@ impl RestoreCommand {
             no_options: self.no_options_restore,
             stop_on_error: self.stop_on_error,
             bypass_validation: self.bypass_document_validation,
-            invalid_text: match self.invalid_utf8 {
-                InvalidUtf8::Stop => InvalidText::Stop,
-                InvalidUtf8::Skip => InvalidText::Skip,
-                InvalidUtf8::Replace => InvalidText::Replace,
-            },
+            invalid_text: self.invalid_utf8.choice(),
             write_concern: connect::write_concern(&self.write_concern)?,
             parallel: usize::from(self.selection.num_parallel_collections),
             interrupt,
             progress: progress.clone(),
         })?;
         progress.finish_and_clear();
-        for told in restored.failures.iter().chain(&restored.replacements) {
-            eprintln!("{told}");
-        }
+        tell(&restored);
         self.selection.tell(&format!(
             "{} documents of {} collections restored, {} failed",
             restored.documents, restored.collections, restored.failed
@@ -320,11 +307,21 @@ impl RestoreCommand {
             self.selection
                 .tell(&format!("{} operations of the log replayed", restored.operations));
         }
+        if let Some(error) = restored.stopped {
+            return Err(anyhow!(error).context(format!("the restoration ended early ({})", invalid_utf8::ADVICE)));
+        }
         Ok(if restored.failed == 0 && restored.failures.is_empty() {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
         })
+    }
+}
+
+/// Tells what was refused, left out or replaced.
+pub fn tell(restored: &Restored) {
+    for told in restored.failures.iter().chain(&restored.replacements) {
+        eprintln!("{told}");
     }
 }
 
@@ -372,10 +369,15 @@ impl BsonCommand {
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut line = String::new();
         let mut broken = None;
+        let (mut replaced, mut first) = (0_u64, None);
         let read = ::dump::bson_file(&mut *input, &subject, &mut |document| {
             line.clear();
+            if let Some(what) = document.what_is_invalid() {
+                replaced += 1;
+                first.get_or_insert(what);
+            }
             // A valid document is all that writing asks for.
-            let _ = extjson::write(document.valid()?.as_bytes(), form, &mut line);
+            let _ = extjson::write(&document.with_valid_content(), form, &mut line);
             line.push('\n');
             if broken.is_none() {
                 broken = out.write_all(line.as_bytes()).err();
@@ -386,11 +388,10 @@ impl BsonCommand {
             return Err(error).context("writing");
         }
         out.flush().context("writing")?;
-        match read {
-            // The others have it.
-            Err(error @ ::dump::DumpError::InvalidText { .. }) => return Err(error).context(subject),
-            read => read?,
+        if let Some(first) = first {
+            eprintln!("{subject}: U+FFFD is put into {replaced} documents, the first time: {first}");
         }
+        read?;
         Ok(ExitCode::SUCCESS)
     }
 }

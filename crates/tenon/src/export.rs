@@ -129,8 +129,12 @@ impl ExportCommand {
         });
         progress.finish_and_clear();
         let exported = exported?;
+        if let Some(first) = exported.first_replaced {
+            let replaced = exported.replaced;
+            eprintln!("U+FFFD is put into {replaced} documents, the first time: {first}");
+        }
         if !self.quiet {
-            eprintln!("{exported} documents exported");
+            eprintln!("{} documents exported", exported.documents);
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -13,6 +13,7 @@ mod dump;
 mod engine_change;
 mod export;
 mod import;
+mod invalid_utf8;
 mod key;
 mod live;
 mod log;

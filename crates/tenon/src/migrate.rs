@@ -7,6 +7,8 @@
 //!    which is removed whatever happens.
 
 use crate::connect;
+use crate::dump::tell;
+use crate::invalid_utf8::{self, InvalidUtf8};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bench::interrupt::Interrupt;
 use bench::limits::Wanted;
@@ -14,6 +16,8 @@ use bench::server::{ServerCommand, ServerProcess, build_of};
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use clap::Args;
 use dump::{Client, DumpOptions, Filter, Login, Namespace, ReadPreference, RestoreOptions, Server, ServerUri, compare};
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 use server::inspect::Unused;
 use server::point_in_time;
 use std::fs;
@@ -48,6 +52,9 @@ pub struct MigrateCommand {
     /// So many collections at once
     #[arg(long = "numParallelCollections", short = 'j', value_name = "N", default_value_t = 4)]
     num_parallel_collections: u8,
+    /// Documents with text that is not UTF-8: stop names the first, skip leaves them out, replace puts U+FFFD for it
+    #[arg(long = "invalidUtf8", value_name = "HOW", value_enum, default_value = "stop")]
+    invalid_utf8: InvalidUtf8,
     /// Prints nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -304,7 +311,7 @@ impl MigrateCommand {
             stop_on_error: true,
             // What is there is taken along, whatever its validator has become since.
             bypass_validation: true,
-            invalid_text: dump::InvalidText::Stop,
+            invalid_text: self.invalid_utf8.choice(),
             // The server is alone, and its end makes everything durable.
             write_concern: doc! { "w": 1 },
             parallel: usize::from(self.num_parallel_collections),
@@ -312,14 +319,19 @@ impl MigrateCommand {
             progress: progress.clone(),
         });
         progress.finish_and_clear();
-        restored.context("restoring")?;
+        let restored = restored.context("restoring")?;
+        if let Some(error) = restored.stopped {
+            return Err(anyhow!(error).context(format!("restoring ({})", invalid_utf8::ADVICE)));
+        }
+        tell(&restored);
         Ok(())
     }
 
     /// What was compared, in words. Any difference is an error.
     fn compare(&self, source: &Server, target: &Server, interrupt: &Interrupt) -> Result<String> {
         let progress = connect::progress(self.quiet, "{bytes} compared {bytes_per_sec}");
-        let read = |server| compare::summaries(server, interrupt, &progress);
+        // What became of text that is not UTF-8 is what should be there.
+        let read = |server| compare::summaries(server, self.invalid_utf8.choice(), interrupt, &progress);
         let (before, after) = (read(source).context("the source")?, read(target).context("the copy")?);
         progress.finish_and_clear();
         let differences = compare::differences(&before, &after);
@@ -356,19 +368,30 @@ fn check_replaceable(work: &Path, out: &Path) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         found => found.with_context(|| format!("looking at {}", out.display()))?,
     };
-    let mut aside = work.as_os_str().to_owned();
-    aside.push(".out");
-    let moved = match found.is_dir() {
-        true => fs::rename(out, &aside),
-        false => Err(std::io::ErrorKind::NotADirectory.into()),
-    };
-    moved.with_context(|| {
-        format!(
-            "{} cannot be replaced by a new directory, as a mount point and a link cannot: name one below it",
+    if !found.is_dir() {
+        bail!(
+            "{} is a link, which cannot be replaced by a directory: name one below it",
             out.display()
-        )
-    })?;
-    fs::rename(&aside, out).with_context(|| format!("giving {} its name back", out.display()))
+        );
+    }
+    let other = work.join("out");
+    fs::create_dir(&other).with_context(|| format!("making {}", other.display()))?;
+    // Both names are there all the time, however this program ends.
+    let exchange = || rustix::fs::renameat_with(CWD, &other, CWD, out, RenameFlags::EXCHANGE);
+    match exchange() {
+        // Not every file system can do that.
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        Err(error) => {
+            let hint = match error {
+                Errno::BUSY | Errno::XDEV => ", which is a mount point: name one below it",
+                _ => "",
+            };
+            let tried = format!("replacing {}{hint}", out.display());
+            return Err(anyhow!(std::io::Error::from(error)).context(tried));
+        }
+        Ok(()) => exchange().with_context(|| format!("giving {} its place back", out.display()))?,
+    }
+    fs::remove_dir(&other).with_context(|| format!("removing {}", other.display()))
 }
 
 /// Servers take all of a log that nobody else has a say in. Without this program's help the end of another one would be
@@ -488,6 +511,7 @@ mod tests {
         assert!(check_replaceable(&work, &out).is_ok());
         let after = fs::metadata(&out).unwrap().ino();
         assert_eq!(after, before, "what fails later leaves it as it was");
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2, "and nothing beside it");
         let link = root.path().join("link");
         std::os::unix::fs::symlink(&out, &link).unwrap();
         let refused = check_replaceable(&work, &link).unwrap_err().to_string();

@@ -4,6 +4,7 @@
 //! or nothing can be written.
 
 use crate::connect::{self, Purpose, ServerArgs};
+use crate::invalid_utf8;
 use crate::live;
 use crate::migrate::insert_own;
 use ::rescue::{
@@ -78,24 +79,17 @@ pub struct RescueCommand {
     #[arg(
         long = "invalidUtf8",
         value_name = "HOW",
-        value_enum,
+        value_parser = invalid_utf8::goes_on(),
         default_value = "replace",
         help_heading = "Behaviour"
     )]
-    invalid_utf8: InvalidUtf8,
+    invalid_utf8: InvalidText,
     /// One document for each damage and collection, and one with the counts
     #[arg(long, help_heading = "Behaviour")]
     json: bool,
     /// Prints nothing but damage and errors
     #[arg(long, conflicts_with = "json", help_heading = "Behaviour")]
     quiet: bool,
-}
-
-/// `--invalidUtf8`.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum InvalidUtf8 {
-    Replace,
-    Skip,
 }
 
 /// What was done in all.
@@ -154,10 +148,7 @@ impl RescueCommand {
         let scratch = std::env::temp_dir().join(format!("tenon-rescue-{}", std::process::id()));
         let open = OpenOptions {
             scratch: Some(scratch),
-            invalid_text: match self.invalid_utf8 {
-                InvalidUtf8::Replace => InvalidText::Replace,
-                InvalidUtf8::Skip => InvalidText::Skip,
-            },
+            invalid_text: self.invalid_utf8,
             ..OpenOptions::default()
         };
         let directory = DataDirectory::open(Arc::new(fs), &self.mmapv1, &open)?;
@@ -217,7 +208,8 @@ impl RescueCommand {
             no_options: false,
             stop_on_error: false,
             bypass_validation: true,
-            invalid_text: dump::InvalidText::Stop,
+            // What comes has been made valid.
+            invalid_text: None,
             write_concern: doc! { "w": "majority" },
             parallel: 1,
             interrupt: interrupt.clone(),
@@ -502,7 +494,7 @@ fn move_collection(
             let mut metadata = metadata;
             // It says something of MMAPv1.
             metadata.options.remove("storageEngine");
-            let mut loading = Loading::begin(client, options, namespace, metadata)?;
+            let mut loading = Loading::new(options, namespace, metadata)?;
             let walked = database.documents(collection, findings, &mut |bytes| {
                 let document = RawDocument::from_bytes(bytes).map_err(output_error)?;
                 loading.add(client, document).map_err(output_error)?;

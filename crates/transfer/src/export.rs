@@ -65,8 +65,19 @@ pub struct ExportOptions {
     pub progress: ProgressBar,
 }
 
-/// Exports, and answers how many documents. After an error the file has those before it.
-pub fn export(options: &ExportOptions) -> Result<u64> {
+/// What was exported.
+#[derive(Debug, Default)]
+pub struct Exported {
+    /// Documents.
+    pub documents: u64,
+    /// Those with text that is not UTF-8, for which U+FFFD stands.
+    pub replaced: u64,
+    /// The first of them.
+    pub first_replaced: Option<String>,
+}
+
+/// Exports. After an error the file has the documents before it.
+pub fn export(options: &ExportOptions) -> Result<Exported> {
     let mut client = Client::open(&options.server, &options.interrupt)?;
     let Namespace { database, collection } = &options.source;
     if options.must_exist {
@@ -97,13 +108,13 @@ pub fn export(options: &ExportOptions) -> Result<u64> {
         output,
         text: String::new(),
         compact: String::new(),
-        documents: 0,
+        exported: Exported::default(),
     };
     writing.begin()?;
     // An error of the text itself, which the client's errors have no place for.
     let mut fault = None;
     let read = client.cursor(database, &options.command()?, &mut |document| {
-        match writing.document(document) {
+        match writing.found(document) {
             Ok(()) => Ok(()),
             Err(error) => {
                 fault = Some(error);
@@ -113,10 +124,10 @@ pub fn export(options: &ExportOptions) -> Result<u64> {
         }
     });
     let ended = fault.map_or_else(|| read.map_err(TransferError::from), Err);
-    let documents = writing.documents;
+    let exported = std::mem::take(&mut writing.exported);
     // What was written stays there in any case.
     let finished = writing.finish(ended.is_ok());
-    ended.and(finished).map(|()| documents)
+    ended.and(finished).map(|()| exported)
 }
 
 impl ExportOptions {
@@ -155,7 +166,7 @@ struct Writing<'a> {
     output: Output,
     text: String,
     compact: String,
-    documents: u64,
+    exported: Exported,
 }
 
 impl Writing<'_> {
@@ -173,8 +184,22 @@ impl Writing<'_> {
         self.flush()
     }
 
+    fn found(&mut self, document: &RawDocument) -> Result<()> {
+        let Ok(Some(error)) = wire::validate_structure(document.as_bytes()) else {
+            return self.document(document);
+        };
+        let valid = wire::with_valid_content(document.as_bytes());
+        let Some(valid) = valid.and_then(|valid| RawDocumentBuf::from_bytes(valid).ok()) else {
+            return self.document(document);
+        };
+        self.exported.replaced += 1;
+        let describe = || wire::describe_invalid(document.as_bytes(), &error);
+        self.exported.first_replaced.get_or_insert_with(describe);
+        self.document(&valid)
+    }
+
     fn document(&mut self, document: &RawDocument) -> Result<()> {
-        let number = self.documents + 1;
+        let number = self.exported.documents + 1;
         let form_fault = |fault: String| TransferError::Form { number, fault };
         match &self.options.format {
             ExportFormat::Json {
@@ -210,7 +235,7 @@ impl Writing<'_> {
             }
         }
         self.flush()?;
-        self.documents = number;
+        self.exported.documents = number;
         self.options.progress.inc(1);
         Ok(())
     }

@@ -23,7 +23,7 @@ mod typed;
 pub use column::{Columns, TypedNames};
 pub use decode::{Decoded, Decoder, Fault};
 pub use error::{Result, TransferError};
-pub use export::{ExportFormat, ExportOptions, export};
+pub use export::{ExportFormat, ExportOptions, Exported, export};
 pub use import::{ImportMode, ImportOptions, Imported, import};
 pub use reader::{Item, Reader, TextForm};
 pub use separated::Separator;

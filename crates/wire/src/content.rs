@@ -145,6 +145,25 @@ pub fn with_valid_content(document: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// What becomes of a document whose content is invalid, for programs that go on behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidText {
+    /// It is left out.
+    Skip,
+    /// It gets valid content. What would be too large then is left out.
+    Replace,
+}
+
+impl InvalidText {
+    /// What is stored of a document whose content is invalid; `None` for nothing.
+    pub fn stored(self, document: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+        match self {
+            Self::Skip => None,
+            Self::Replace => with_valid_content(document).filter(|valid| valid.len() <= bytes_max),
+        }
+    }
+}
+
 fn append_valid(document: &[u8], form: Form, out: &mut Vec<u8>) -> Option<()> {
     let frame = begin(out);
     for element in elements(document) {

@@ -16,7 +16,7 @@ mod reply;
 mod validate;
 
 pub use compressed::{Codecs, Compressor, compressor_of, uncompressed_bytes};
-pub use content::{describe_invalid, with_valid_content};
+pub use content::{InvalidText, describe_invalid, with_valid_content};
 pub use error::{Answer, Rejection, WireError};
 pub use error_code::ErrorCode;
 pub use header::{HEADER_BYTES, Header, OpCode};

@@ -112,7 +112,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("bench", &["report", "vfs", "wire"]),
     ("stress", &["bench", "report", "vfs", "wire"]),
     ("extjson", &["wire"]),
-    ("dump", &["auth", "bench", "extjson", "wire"]),
+    ("dump", &["auth", "bench", "extjson", "query", "storage", "wire"]),
     ("transfer", &["bench", "dump", "extjson", "wire"]),
     ("rescue", &["vfs", "codec", "wire"]),
     (

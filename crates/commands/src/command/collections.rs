@@ -396,6 +396,11 @@ pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()
         {
             Ok(())
         }
+        // The uuid is taken, not the name.
+        Err(storage::StorageError::NamespaceExists(there)) if there != namespace => Err(CommandError::new(
+            ErrorCode::NamespaceExists,
+            format!("cannot create {namespace} with the uuid of {there}, which exists"),
+        )),
         Err(storage::StorageError::NamespaceExists(_)) => {
             let text = describe(call, &namespace);
             Err(CommandError::new(

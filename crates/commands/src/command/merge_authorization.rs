@@ -97,11 +97,10 @@ fn merge(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             document.insert("_id", &id);
             documents.insert(id, document);
         }
-        if drops && documents.is_empty() {
-            // It would leave a server without users, which lets in whoever is on its machine.
+        // A server without users lets in whoever is on its machine.
+        if drops && store == Store::Users && documents.is_empty() && are_all_users(call, &wanted)? {
             return Err(CommandError::bad_value(format!(
-                "{source} has no {}s to take the place of those that are there",
-                noun(store)
+                "{source} has no users to take the place of those that are there, and there are no others"
             )));
         }
         found.push((store, documents));
@@ -110,6 +109,12 @@ fn merge(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         take_over(call, store, &wanted, documents, drops)?;
     }
     Ok(())
+}
+
+/// Whether there are users, and all of them match.
+fn are_all_users(call: &mut Invocation<'_>, wanted: &Document) -> Result<bool> {
+    let matching = user_store::find(call, Store::Users, wanted)?.len();
+    Ok(matching > 0 && matching == user_store::find(call, Store::Users, &doc! {})?.len())
 }
 
 /// The `_id` of a user's or role's document.

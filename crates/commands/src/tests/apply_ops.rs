@@ -139,13 +139,12 @@ fn a_uuid_says_which_collection() {
         applied(&bench, &[with(command(doc! { "create": "c" }))]);
     }
     assert_eq!(uuid(&bench, "c"), own);
-    assert_eq!(
-        code(&apply(
-            &bench,
-            &[with(command(doc! { "create": "d", "capped": true, "size": 1 }))]
-        )),
-        48
+    let taken = apply(
+        &bench,
+        &[with(command(doc! { "create": "d", "capped": true, "size": 1 }))],
     );
+    assert_eq!(code(&taken), 48);
+    assert!(taken.get_str("errmsg").unwrap().contains("test.c"), "{taken}");
     bench.admin(doc! { "renameCollection": "test.c", "to": "test.d" });
     applied(
         &bench,

@@ -383,6 +383,14 @@ impl OpenBucket {
             is_closed: self.is_closed,
         }
     }
+
+    /// For measurements of another source.
+    pub(super) fn with_meta_of(self, measurement: &Measurement<'_>) -> Self {
+        Self {
+            meta: measurement.meta.clone(),
+            ..self
+        }
+    }
 }
 
 /// The bytes of a bucket without rows, about: the frames, `_id`, the names of the layout and the least time.

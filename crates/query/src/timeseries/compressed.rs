@@ -42,14 +42,27 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 ///
 /// Errors: columns that cannot be read, or do not have values that may be stored (2).
 pub(super) fn uncompressed(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
+    let plain = with_plain_columns(bucket)?;
+    // Values of columns are bytes of a binary to whoever has looked at the bucket: text, booleans and names below them
+    // have not been checked.
+    if let Cow::Owned(made) = &plain {
+        wire::validate_document(made).map_err(|_| broken())?;
+    }
+    Ok(plain)
+}
+
+/// As buckets of version 1 have them, for who does not store the bucket: text, and booleans, may be invalid.
+///
+/// Errors: columns that cannot be read (2).
+pub fn with_plain_columns(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
     // The bucket itself is well-formed: what is not are bytes of its columns.
-    with_plain_columns(bucket).map_err(|error| match error.code() {
+    decoded_columns(bucket).map_err(|error| match error.code() {
         Some(ErrorCode::InvalidBSON) => broken(),
         _ => error,
     })
 }
 
-fn with_plain_columns(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
+fn decoded_columns(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
     let version = match bucket.get_document("control").map(|control| control.get("version")) {
         Ok(Ok(Some(version))) => crate::value::number::Number::of(&crate::value::Value::from_raw(version)),
         _ => None,
@@ -100,9 +113,7 @@ fn with_plain_columns(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError>
     if out.len() > BYTES_MAX || raw::nesting_depth(made)? > BUCKET_DEPTH_MAX {
         return Err(too_large());
     }
-    // Values of columns are bytes of a binary to whoever has looked at the bucket: text, booleans and names below them
-    // have not been checked.
-    wire::validate_document(&out).map_err(|_| broken())?;
+    wire::validate_structure(&out).map_err(|_| broken())?;
     Ok(Cow::Owned(out))
 }
 
@@ -361,7 +372,6 @@ fn value_of(number: i128, before: &Value, scale: Option<f64>) -> Option<Value> {
                 text.pop();
             }
             text.reverse();
-            std::str::from_utf8(&text).ok()?;
             let mut bytes = (text.len() as i32 + 1).to_le_bytes().to_vec();
             bytes.extend_from_slice(&text);
             bytes.push(0);

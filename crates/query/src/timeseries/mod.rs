@@ -18,13 +18,14 @@ pub use bucket::{
     BUCKET_BYTES_MAX, BUCKET_DEPTH_MAX, BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, adopted,
     check_bucket, id_of, measurements_in, with_ordered_meta,
 };
+pub use compressed::with_plain_columns;
 pub use index_keys::{index_key_of_buckets, index_key_of_measurements, index_key_shown_as, is_shown_as};
 pub(crate) use pushdown::{Fields, TimeBounds, rewrite, sort_on_buckets};
 pub use pushdown::{bucket_filter, meta_filter, on_meta, reads_meta_alone};
-pub use rows::each_measurement;
 #[cfg(test)]
 pub(crate) use rows::measurements;
 pub(crate) use rows::{UnpackPosition, Unpacking};
+pub use rows::{each_measurement, rebuilt};
 
 /// The stage that makes measurements of buckets.
 pub const UNPACK: &str = "$_internalUnpackBucket";

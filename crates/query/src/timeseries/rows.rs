@@ -4,12 +4,11 @@
 //! measurement, so that few bytes can be very many: measurements are made in batches, each of bounded size, and counted
 //! as steps.
 
-use bson::RawDocument;
-#[cfg(test)]
-use bson::RawDocumentBuf;
+use bson::{RawDocument, RawDocumentBuf};
+use bytes::Bytes;
 use storage::TimeseriesOptions;
 
-use super::bucket::{BUCKET_MEASUREMENTS_MAX, columns, parts};
+use super::bucket::{BUCKET_MEASUREMENTS_MAX, Measurement, OpenBucket, columns, parts};
 use super::pushdown::TimeBounds;
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
@@ -182,6 +181,27 @@ pub fn each_measurement<E: From<QueryError>>(
         }
     }
     Ok(())
+}
+
+/// A bucket of what `each` makes of another one's measurements: the types of their values stay, and all keep one
+/// metaField. `None` where nothing is left.
+pub fn rebuilt<E: From<QueryError>>(
+    bucket: &RawDocument,
+    options: &TimeseriesOptions,
+    each: &mut dyn FnMut(&RawDocument) -> Result<Option<RawDocumentBuf>, E>,
+) -> Result<Option<Vec<u8>>, E> {
+    let stored = OpenBucket::read(&Bytes::copy_from_slice(bucket.as_bytes()), options)?;
+    let mut made: Option<OpenBucket> = None;
+    let nobody = EvaluationContext::uninterrupted();
+    each_measurement::<E>(bucket, options, &nobody, &mut |measurement| {
+        let Some(document) = each(measurement)? else {
+            return Ok(());
+        };
+        let measurement = Measurement::of(&document, options)?;
+        let made = made.get_or_insert_with(|| stored.emptied(options).with_meta_of(&measurement));
+        Ok(made.add(&measurement, options)?)
+    })?;
+    Ok(made.map(|made| made.to_document()))
 }
 
 /// All measurements of a stored bucket.

@@ -2,12 +2,12 @@
 //! Buckets of random measurements: what goes in comes out, and no predicate on buckets leaves out what is looked for.
 
 use super::*;
-use crate::EvaluationContext;
 use crate::exec::tests::fixture::{pick, seeds};
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
+use crate::{EvaluationContext, QueryError};
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Decimal128, Document, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, Decimal128, Document, RawDocument, RawDocumentBuf, doc};
 use bytes::Bytes;
 use std::sync::Arc;
 use storage::TimeseriesOptions;
@@ -202,6 +202,38 @@ fn measurements_come_back_out_of_their_buckets() {
         };
         assert_eq!(sorted(&back), sorted(&measurements), "seed {seed}");
     }
+}
+
+/// What replaces a text need not sort where it did.
+#[test]
+fn a_rebuilt_bucket_has_the_extents_of_its_measurements() {
+    let options = options();
+    let text = |text: &str| raw(&doc! { "t": date(TIMES[0]), "m": { "k": "#" }, "v": text, "n": 1 });
+    let measurements = [text("caf#"), text("caf\u{AC00}"), text("b")];
+    let buckets = bucketed(&measurements, &options);
+    assert_eq!(buckets.len(), 1, "one source, one time");
+    let bucket = stored(&buckets[0]);
+    let rebuilt_by = |each: &dyn Fn(&RawDocument) -> Option<RawDocumentBuf>| {
+        rebuilt::<QueryError>(&bucket, &options, &mut |measurement| Ok(each(measurement))).unwrap()
+    };
+    let replaced = rebuilt_by(&|measurement| {
+        let mut document = Document::try_from(measurement).unwrap();
+        document.insert("m", doc! { "k": "\u{FFFD}" });
+        let text = document.get_str("v").unwrap().replace('#', "\u{FFFD}");
+        document.insert("v", text);
+        Some(raw(&document))
+    });
+    let replaced = RawDocumentBuf::from_bytes(replaced.unwrap()).unwrap();
+    check_bucket(&replaced, &options).unwrap();
+    let back = super::measurements(&replaced, &options).unwrap();
+    let texts: Vec<_> = back.iter().map(|document| document.get_str("v").unwrap()).collect();
+    assert_eq!(texts, ["caf\u{FFFD}", "caf\u{AC00}", "b"]);
+    assert_eq!(back[0].get_document("m").unwrap().get_str("k").unwrap(), "\u{FFFD}");
+    let fewer = rebuilt_by(&|measurement| (measurement.get_str("v").ok() != Some("b")).then(|| measurement.to_owned()));
+    let fewer = RawDocumentBuf::from_bytes(fewer.unwrap()).unwrap();
+    check_bucket(&fewer, &options).unwrap();
+    assert_eq!(measurements_in(&fewer, &options).unwrap(), 2);
+    assert_eq!(rebuilt_by(&|_| None), None);
 }
 
 /// No bucket with a measurement that is looked for is left out; an exact predicate on buckets finds no others.

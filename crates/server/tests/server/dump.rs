@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::process::Tenond;
-use ::dump::{DumpOptions, Filter, InvalidText, Pattern, Rename, RestoreOptions};
+use ::dump::{DumpOptions, Filter, Pattern, Rename, RestoreOptions};
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Decimal128, Document, JavaScriptCodeWithScope, Regex, Timestamp, doc};
@@ -116,7 +116,7 @@ fn restore_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> R
     RestoreOptions {
         users_and_roles: false,
         bypass_validation: false,
-        invalid_text: InvalidText::Stop,
+        invalid_text: None,
         write_concern: bson::doc! { "w": "majority" },
         server: address(server).into(),
         filter: Filter::default(),

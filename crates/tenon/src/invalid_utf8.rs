@@ -1,0 +1,38 @@
+//! The option `--invalidUtf8`: what becomes of documents with text that is not UTF-8.
+
+use ::dump::InvalidText;
+use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+/// What the option says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InvalidUtf8 {
+    /// Ends at the first
+    Stop,
+    /// Leaves them out
+    Skip,
+    /// Puts U+FFFD for what is not UTF-8
+    Replace,
+}
+
+impl InvalidUtf8 {
+    /// What becomes of them; `None` where they end it.
+    pub fn choice(self) -> Option<InvalidText> {
+        match self {
+            Self::Stop => None,
+            Self::Skip => Some(InvalidText::Skip),
+            Self::Replace => Some(InvalidText::Replace),
+        }
+    }
+}
+
+/// For a command that never ends at such a document.
+pub fn goes_on() -> impl TypedValueParser<Value = InvalidText> {
+    PossibleValuesParser::new(["replace", "skip"]).map(|text| match text.as_str() {
+        "skip" => InvalidText::Skip,
+        _ => InvalidText::Replace,
+    })
+}
+
+/// Behind an error that names such a document.
+pub const ADVICE: &str = "--invalidUtf8 skip or replace goes on";
