@@ -24,7 +24,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(600);
 const STOP_TIMEOUT: Duration = Duration::from_secs(300);
 /// The same, once the user wants to stop.
 pub const STOP_TIMEOUT_INTERRUPTED: Duration = Duration::from_secs(10);
-/// When another program has answered in the server's place for so long, or the server has refused to answer, it will not.
+/// When another program has answered in the server's place for so long, or the server has refused to answer, it will
+/// not.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What was killed is gone by then, unless the system keeps it.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);

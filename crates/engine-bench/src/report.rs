@@ -61,7 +61,8 @@ pub struct Comparison {
     pub goal: String,
     /// What a first version has to reach, in words.
     pub first: Option<String>,
-    /// `met`, `first version` or `missed`; `collapsed` when a run stood still for a second; `void: memory` when data larger than the cache was kept in memory.
+    /// `met`, `first version` or `missed`; `collapsed` when a run stood still for a second; `void: memory` when data
+    /// larger than the cache was kept in memory.
     pub verdict: String,
 }
 

@@ -82,8 +82,8 @@ fn window_rates(slices: &[u64], window: usize) -> Vec<f64> {
 }
 
 /// The worst whole second in which a run stood still, and what a good one did, in operations, by the rule of
-/// [`report::halts`]. Seconds are those from the beginning; one that the end cut off does not count, and fewer than four
-/// tell nothing. Where a good one has few calls, of so many operations each, that one has none is chance.
+/// [`report::halts`]. Seconds are those from the beginning; one that the end cut off does not count, and fewer than
+/// four tell nothing. Where a good one has few calls, of so many operations each, that one has none is chance.
 pub fn collapsed_second(slices: &[u64], operations_per_call: f64) -> Option<(f64, f64)> {
     const SECONDS_MIN: usize = 4;
     let per_second = (1.0 / SLICE.as_secs_f64()).round() as usize;

@@ -33,7 +33,8 @@ pub const CPU_US_MIN: u64 = 200_000;
 /// Other programs that take more of the processors than this decide what is measured, too.
 pub const OTHERS_CPU_SHARE_MAX: f64 = 0.10;
 
-/// How this build counts. 2: processor time and bytes of writers up to when all is durable, and shut-downs from then on.
+/// How this build counts. 2: processor time and bytes of writers up to when all is durable, and shut-downs from then
+/// on.
 pub const COUNTING: u32 = 2;
 
 /// Everything that one call of the tool measured.

@@ -1,5 +1,5 @@
-//! Stalls: stretches in which throughput stayed under half of its median, or in which the run stood still. Halts are the
-//! latter alone, and fail a run: it has collapsed.
+//! Stalls: stretches in which throughput stayed under half of its median, or in which the run stood still. Halts are
+//! the latter alone, and fail a run: it has collapsed.
 
 use crate::{Series, Span};
 
@@ -108,8 +108,8 @@ pub fn halts(counts: &[u64], per_command: u64) -> Vec<Option<u64>> {
 }
 
 /// It has less than a tenth of that both before and after it, so that a run that only becomes slower, or starts slowly,
-/// has none; or less than a twentieth of those just before it; or next to nothing. Of a run that answers few commands in
-/// each interval nothing can be said: that none is answered in one is chance.
+/// has none; or less than a twentieth of those just before it; or next to nothing. Of a run that answers few commands
+/// in each interval nothing can be said: that none is answered in one is chance.
 fn still(counts: &[u64], begins: &[bool], per_command: u64) -> Vec<Option<u64>> {
     let mut sorted = counts.to_vec();
     sorted.sort_unstable();
