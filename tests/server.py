@@ -42,6 +42,12 @@ def of_extent(usual, whole):
     return whole if IS_WHOLE else usual
 
 
+def is_in_memory(folder):
+    """Whether a folder is on a file system of which the system counts no bytes."""
+    kind = subprocess.run(["stat", "--file-system", "--format=%T", str(folder)], capture_output=True, text=True, check=True)
+    return kind.stdout.strip() in ("tmpfs", "ramfs")
+
+
 # Of mmapv1: files of the usual size are written with zeros, and encrypted where all is, which takes some tests four times as long.
 SMALL_FILES = of_extent(["--smallfiles", "--nssize", "1"], [])
 

@@ -1,10 +1,10 @@
 """The audit log, and what the server's log tells of collections and indexes."""
 
 import json
-import subprocess
 
 import bson
 import pytest
+from disks import file_system_of
 from members import ReplicaSet, wait
 from pymongo.errors import OperationFailure, PyMongoError
 from server import Server
@@ -140,11 +140,7 @@ def test_what_was_allowed_is_written_when_asked_for_and_filtered(tmp_path):
 
 def test_a_full_disk_tears_no_event(tmp_path):
     """What there is no room for is missing, told and counted; what comes later can be read."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)], capture_output=True, check=False).returncode != 0:
-        pytest.skip("only root may mount")
-    try:
+    with file_system_of(tmp_path / "disk", "64k") as disk:
         audit = disk / "audit.bson"
         options = ["--auditDestination", "file", "--auditFormat", "BSON", "--auditPath", str(audit)]
         with Server(tmp_path / "server", "inMemory", options=options) as server:
@@ -163,8 +159,6 @@ def test_a_full_disk_tears_no_event(tmp_path):
             former.unlink()
             client.admin.command("logApplicationMessage", "room again")
             assert bson.decode_all(audit.read_bytes())[-1]["param"] == {"msg": "room again"}
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """A disk that is nearly full: the log gives back what nobody needs, and what was acknowledged stays."""
 
 import random
-import subprocess
 
 import pytest
+from disks import file_system_of
 from pymongo.errors import OperationFailure
 from server import Server
 
@@ -13,13 +13,8 @@ MIB = 1 << 20
 @pytest.fixture
 def small_disk(tmp_path):
     """A disk of 300 MiB, where this user may mount one."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", disk], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("no file system can be mounted here")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
+    with file_system_of(tmp_path / "disk", "300m") as disk:
+        yield disk
 
 
 def server_on(disk, engine, options=()):

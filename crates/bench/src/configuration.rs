@@ -26,9 +26,9 @@ const REPLACED: [&str; 9] = [
     "systemLog.logRotate",
 ];
 
-/// Options of a user's file by which the server of a run would get at what belongs to the one that the file is for, or
-/// would get away from the run.
-const LEFT_OUT: [&str; 7] = [
+/// Options of a user's file by which the server of a run would get at what belongs to the one that the file is for,
+/// would get away from the run, or would not serve clients that are alone with it, unknown and not encrypted.
+const LEFT_OUT: [&str; 16] = [
     "processManagement.fork",
     "processManagement.pidFilePath",
     "auditLog",
@@ -36,6 +36,15 @@ const LEFT_OUT: [&str; 7] = [
     "net.http",
     "tenon.portFile",
     "setParameter.diagnosticDataCollectionDirectoryPath",
+    "replication.replSetName",
+    "replication.initiate",
+    "sharding",
+    "net.tls",
+    "net.ssl",
+    "security.authorization",
+    "security.keyFile",
+    "security.clusterAuthMode",
+    "security.transitionToAuth",
 ];
 
 /// Servers of our own that are to be members are so of this set.
@@ -532,6 +541,17 @@ mod tests {
         let told =
             "left out of the configuration file: processManagement.fork, processManagement.pidFilePath, auditLog";
         assert_eq!(setup.notes, [told]);
+        let text = "storage: {engine: btree}\nnet: {tls: {mode: requireTLS, certificateKeyFile: /etc/x.pem}}\n\
+                    replication: {replSetName: rs0, oplogSizeMB: 100}\n\
+                    security: {authorization: enabled, keyFile: /etc/key, javascriptEnabled: false}\n";
+        fs::write(&path, text).expect("written");
+        let setup = Setup::file(&path).expect("it is YAML");
+        let given: Value = serde_yaml_ng::from_str(&setup.yaml().expect("it is kept")).expect("it is YAML");
+        let expected: Value = serde_yaml_ng::from_str(
+            "{storage: {engine: btree}, replication: {oplogSizeMB: 100}, security: {javascriptEnabled: false}}",
+        )
+        .expect("it is YAML");
+        assert_eq!(given, expected);
         fs::write(&path, "").expect("written");
         assert_eq!(Setup::file(&path).expect("it says nothing").notes, Vec::<String>::new());
     }

@@ -289,7 +289,7 @@ impl Followers {
             let command = rawdoc! { "serverStatus": 1 };
             received(&members.open(number).ok()?.run("admin", &command).ok()?)
         };
-        let usage = |member: &Member| procfs::usage(member.pid()?).ok();
+        let usage = |member: &Member| procfs::usage_with_data(member.pid()?, Some(&member.command.directory)).ok();
         Counters {
             usage: members.all().iter().map(usage).collect(),
             received: numbers.map(received).collect(),

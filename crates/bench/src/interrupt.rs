@@ -1,7 +1,6 @@
 //! Ctrl-C asks for an orderly end: servers are stopped, and what was measured is kept.
 
 use crate::error::{Doing, Error, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,9 +19,9 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Listens to SIGINT, SIGTERM and SIGHUP of this process, to its end.
+    /// Listens to the signals that ask this process to end, for as long as it lives.
     pub fn install(&self) -> Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).doing("catching signals")?;
+        let mut signals = Signals::new(process::ending()).doing("catching signals")?;
         let interrupt = self.clone();
         let listener = std::thread::Builder::new().name("signals".to_owned());
         let listening = listener.spawn(move || {

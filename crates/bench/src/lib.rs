@@ -17,7 +17,6 @@ pub mod driver;
 mod error;
 pub mod experiment;
 mod followers;
-mod guard;
 pub mod interrupt;
 pub mod limits;
 pub mod measure;

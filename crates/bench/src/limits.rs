@@ -377,7 +377,14 @@ mod tests {
         let reason = |hierarchy: &Hierarchy| hierarchy.make(MEMORY, Path::new("/")).expect_err("it is not allowed");
         let (_directory, hierarchy) = made_up("cpu\n", "");
         assert!(reason(&hierarchy).contains("have no controller memory"));
-        let (directory, _) = made_up("memory\n", "memory\n");
+        let (directory, mut hierarchy) = made_up("memory\n", "memory\n");
+        hierarchy.own = "nowhere/own".into();
+        let refused = hierarchy.make(Wanted::default(), Path::new("/"));
+        let refused = refused.expect_err("there is no such folder");
+        assert!(
+            refused.ends_with("it takes root, or systemd-run --user --scope -p Delegate=yes before the command"),
+            "{refused}"
+        );
         let refused = make_group(&directory.path().join("nowhere"), "somebody").expect_err("there is no such folder");
         assert!(
             refused.contains("no control group can be made") && refused.ends_with("it takes somebody"),

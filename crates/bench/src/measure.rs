@@ -121,7 +121,9 @@ impl Look {
     fn now(subject: &Subject) -> Self {
         Self {
             at: Instant::now(),
-            server: subject.pid().and_then(|pid| procfs::usage(pid).ok()),
+            server: subject
+                .pid()
+                .and_then(|pid| procfs::usage_with_data(pid, subject.data()).ok()),
             own: procfs::usage(std::process::id()).ok(),
             others: None,
             disk_reads: subject.data().and_then(procfs::disk_reads),
@@ -517,7 +519,7 @@ fn settle(run: &mut Run, subject: &mut Subject, before: &Look, after: &Look) -> 
         subject.connect()?.flush()?;
     }
     let server = match subject.pid() {
-        Some(pid) => Some(procfs::usage(pid)?),
+        Some(pid) => Some(procfs::usage_with_data(pid, subject.data())?),
         None => after.server,
     };
     // Work that an engine puts off is work for these operations, as its bytes are.

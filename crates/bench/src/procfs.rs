@@ -41,6 +41,24 @@ pub fn usage(pid: u32) -> Result<Usage> {
     })
 }
 
+/// What a server has used whose data is in a directory. What goes to a file system in memory goes to no storage, and is
+/// counted nowhere.
+pub fn usage_with_data(pid: u32, data: Option<&Path>) -> Result<Usage> {
+    let mut usage = usage(pid)?;
+    if data.is_some_and(is_in_memory) {
+        (usage.read_bytes, usage.written_bytes) = (None, None);
+    }
+    Ok(usage)
+}
+
+/// Whether a directory is on a file system without storage, such as Debian's `/tmp`.
+pub fn is_in_memory(directory: &Path) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    let kind = rustix::fs::statfs(directory).map(|status| status.f_type as u64 & 0xFFFF_FFFF);
+    kind.is_ok_and(|kind| [TMPFS, RAMFS].contains(&kind))
+}
+
 /// Processor time of the programs that are neither `server` nor this one nor started by this one, and what the host of
 /// a virtual machine has kept for itself, since whenever: differences count. Threads of the kernel are not counted,
 /// which mostly work for those that are measured. `None` without the right to look.
@@ -99,32 +117,50 @@ pub fn listens(pid: u32, port: u16) -> Option<bool> {
     Some(links.into_iter().any(|link| sockets.contains(&link)))
 }
 
-/// Whether a process of a group, which its leader's id names, listens on a port of this machine: the leader, or what it
-/// has started. `None` without the right to look at all of them.
-pub fn group_listens(leader: u32, port: u16) -> Option<bool> {
-    let mut found = listens(leader, port);
-    for entry in fs::read_dir("/proc").ok()?.flatten() {
-        if found == Some(true) {
-            break;
-        }
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        if pid != leader && parse_group(&stat) == Some(leader) {
-            found = match listens(pid, port) {
-                Some(false) => found,
-                other => other,
-            };
+/// Who of a group listens on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listener {
+    /// A process with this id.
+    Process(u32),
+    /// None of them.
+    Nobody,
+    /// Without the right to look at all of them.
+    Unknown,
+}
+
+/// Who of a process group, which its leader's id names, listens on a port of this machine: the leader, or what it has
+/// started.
+pub fn group_listener(leader: u32, port: u16) -> Listener {
+    let mut found = Listener::Nobody;
+    for pid in group(leader) {
+        match listens(pid, port) {
+            Some(true) => return Listener::Process(pid),
+            Some(false) => {}
+            None => found = Listener::Unknown,
         }
     }
     found
 }
 
-/// The process group, field 5.
-fn parse_group(stat: &str) -> Option<u32> {
+/// The living processes of a group, which its leader's id names.
+pub fn group(leader: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let member = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        (parse_living_group(&stat) == Some(leader)).then_some(pid)
+    };
+    entries.flatten().filter_map(member).collect()
+}
+
+/// The process group, field 5, of a process whose state, field 3, is not that of one that has ended.
+fn parse_living_group(stat: &str) -> Option<u32> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(2)?.parse().ok()
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?;
+    fields.nth(1)?.parse().ok().filter(|_| !matches!(state, "Z" | "X"))
 }
 
 /// Inodes of the sockets that listen on a port, by the table of TCP's sockets.
@@ -306,6 +342,12 @@ mod tests {
         let disks = " 254 0 vda 17 2 3 4 5 6 7 8 0 9\n 254 1 vda1 99 2 3 4\n";
         assert_eq!(parse_disk_written(disks, 254, 0), Some(7 * 512));
         assert_eq!(parse_disk_written(disks, 254, 1), None, "it has too few fields");
+    }
+
+    #[test]
+    fn a_group_is_what_lives_of_it() {
+        assert_eq!(parse_living_group("77 (a) b) S 41 70 77 0 -1"), Some(70));
+        assert_eq!(parse_living_group("77 (a) Z 41 70 77 0 -1"), None);
     }
 
     #[test]

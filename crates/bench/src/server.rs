@@ -1,15 +1,15 @@
 //! A server's process: starting it on a data directory, restarting and stopping it, and noticing that it has died.
 //!
-//! It runs in a process group of its own, so that a Ctrl-C for the tool does not reach it, and never outlives the value
-//! that stands for it.
+//! It runs in a process group of its own, so that a Ctrl-C for the tool does not reach it. What is started may be a
+//! wrapper, with the server behind it in the same group. Nothing of the group outlives the value that stands for it.
 
 use crate::connection::Connection;
 use crate::error::{Doing, Error, Result};
-use crate::guard::Guard;
 use crate::interrupt::Interrupt;
 use crate::limits::{ControlGroup, Wanted};
-use crate::procfs;
-use rustix::process::{Pid, Signal};
+use crate::procfs::{self, Listener};
+use process::Guard;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -24,8 +24,13 @@ const START_TIMEOUT: Duration = Duration::from_secs(600);
 const STOP_TIMEOUT: Duration = Duration::from_secs(300);
 /// The same, once the user wants to stop.
 pub const STOP_TIMEOUT_INTERRUPTED: Duration = Duration::from_secs(10);
-/// When another program has answered in the server's place for so long, the server will not.
+/// When another program has answered in the server's place for so long, or the server has refused to answer, it will
+/// not.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
+/// What was killed is gone by then, unless the system keeps it.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Before a server that refuses to answer is asked again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks at whether something has happened: the resolution of start-up and shutdown times.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Of a server's log, this much of its end is looked through for the reason of its own.
@@ -91,7 +96,12 @@ impl ServerCommand {
 /// A running server. Dropping it kills it; the data stays.
 #[derive(Debug)]
 pub struct ServerProcess {
+    /// The leader of the group.
     child: Child,
+    /// It has been waited for: its id may be another process's.
+    is_over: bool,
+    /// The server's process, as far as it is known.
+    pid: u32,
     address: SocketAddr,
     label: String,
     words: Words,
@@ -156,6 +166,8 @@ impl ServerProcess {
             .doing(format!("starting {}", command.program.display()))?;
         // From here on dropping it ends the child.
         let mut server = Self {
+            pid: child.id(),
+            is_over: false,
             child,
             address,
             label: command.label.clone(),
@@ -166,12 +178,11 @@ impl ServerProcess {
             guard: None,
             group: None,
         };
-        match Guard::over(server.pid()) {
+        match Guard::over(server.pid(), None) {
             Ok(guard) => server.guard = Some(guard),
-            Err(error) => server.notes.push(format!(
-                "the server outlives this program when that is killed: {}",
-                crate::chain(&error)
-            )),
+            Err(error) => server
+                .notes
+                .push(format!("the server outlives this program when that is killed: {error}")),
         }
         if let Some(group) = group {
             match group.add(server.pid()) {
@@ -179,30 +190,59 @@ impl ServerProcess {
                 Err(reason) => server.notes.push(format!("no limit on memory or disk: {reason}")),
             }
         }
-        server.wait_until_answering(start, STRANGER_TIMEOUT, interrupt)?;
+        server.wait_until_answering(start, STRANGER_TIMEOUT, interrupt, procfs::group_listener)?;
         Ok(server)
     }
 
-    fn wait_until_answering(&mut self, start: Instant, patience: Duration, interrupt: &Interrupt) -> Result<()> {
-        let mut stranger: Option<Instant> = None;
+    fn wait_until_answering(
+        &mut self,
+        start: Instant,
+        patience: Duration,
+        interrupt: &Interrupt,
+        listener: impl Fn(u32, u16) -> Listener,
+    ) -> Result<()> {
+        let (mut stranger, mut refused): (Option<Instant>, Option<Instant>) = (None, None);
         while start.elapsed() < START_TIMEOUT {
             interrupt.check()?;
-            if let Some(status) = self.child.try_wait().doing("looking after the server")? {
+            if self.has_ended()? {
+                let status = self.end()?;
                 return Err(self.died(format!("did not start ({status})")));
             }
-            if Connection::open_until(self.address, interrupt).is_ok_and(|mut connection| connection.hello().is_ok()) {
-                let answered = start.elapsed();
-                // Another program may have taken the port since it was seen to be free.
-                if procfs::group_listens(self.pid(), self.address.port()) != Some(false) {
-                    if self.child.try_wait().doing("looking after the server")?.is_some() {
+            let hello = Connection::open_until(self.address, interrupt).map(|mut connection| connection.hello());
+            let answered = start.elapsed();
+            // Another program may have taken the port since it was seen to be free.
+            let listener = match hello {
+                Ok(_) => listener(self.child.id(), self.address.port()),
+                Err(_) => Listener::Unknown,
+            };
+            match hello {
+                Ok(Ok(_)) if listener != Listener::Nobody => {
+                    if self.has_ended()? {
                         continue;
+                    }
+                    if let Listener::Process(pid) = listener {
+                        self.pid = pid;
                     }
                     self.start_time = answered;
                     return Ok(());
                 }
-                if stranger.get_or_insert_with(Instant::now).elapsed() > patience {
-                    return Err(self.died(format!("did not start: another program answers at {}", self.address)));
+                Ok(Ok(_)) => {
+                    if stranger.get_or_insert_with(Instant::now).elapsed() > patience {
+                        return Err(self.died(format!("did not start: another program answers at {}", self.address)));
+                    }
                 }
+                // One that is busy with its start answers late or does not listen yet.
+                Ok(Err(error))
+                    if matches!(listener, Listener::Process(_)) && !matches!(error, Error::NoReply { .. }) =>
+                {
+                    interrupt.check()?;
+                    if refused.get_or_insert_with(Instant::now).elapsed() > patience {
+                        let reason = crate::chain(&error);
+                        return Err(self.died(format!("does not answer to `hello` at {}: {reason}", self.address)));
+                    }
+                    std::thread::sleep(REFUSED_PAUSE);
+                }
+                _ => {}
             }
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -222,22 +262,47 @@ impl ServerProcess {
         self.address
     }
 
-    /// Its process id.
+    /// Its process id: behind a wrapper, that of the process that listens.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// An error when it has ended.
     pub fn check(&mut self) -> Result<()> {
-        match self.child.try_wait().doing("looking after the server")? {
-            None => Ok(()),
-            Some(status) => Err(self.died(match &self.group {
-                Some(group) if group.has_killed() => {
-                    format!("needed more memory than it was allowed, and was killed ({status})")
-                }
-                _ => format!("has ended by itself ({status})"),
-            })),
+        let leader = self.child.id();
+        if !self.has_ended()? && (self.pid == leader || procfs::group(leader).contains(&self.pid)) {
+            return Ok(());
         }
+        let status = self.end()?;
+        Err(self.died(match &self.group {
+            Some(group) if group.has_killed() => {
+                format!("needed more memory than it was allowed, and was killed ({status})")
+            }
+            _ => format!("has ended by itself ({status})"),
+        }))
+    }
+
+    /// Whether what was started has ended. It is not waited for: the group keeps its number.
+    fn has_ended(&self) -> Result<bool> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let leader = WaitId::Pid(Pid::from_child(&self.child));
+        Ok(self.is_over || waitid(leader, look).doing("looking after the server")?.is_some())
+    }
+
+    /// Kills what is left of the group, and says how what was started has ended.
+    fn end(&mut self) -> Result<ExitStatus> {
+        // A guard that outlived the child could meet another process of its number.
+        drop(self.guard.take());
+        if !self.is_over {
+            // Fails when nobody is left. Before the leader is waited for: from then on the number may be another's.
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let start = Instant::now();
+            while !procfs::group(self.child.id()).is_empty() && start.elapsed() < KILL_TIMEOUT {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            self.is_over = true;
+        }
+        self.child.wait().doing("waiting for the server to end")
     }
 
     /// True when the system limits it as it was told to.
@@ -251,17 +316,21 @@ impl ServerProcess {
         let start = Instant::now();
         let asked_before = self.interrupt.times();
         self.check()?;
-        let pid = Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, Signal::TERM).doing("asking the server to end")?;
-        let status = self.wait_for_end(start, asked_before)?;
+        // A wrapper need not pass the signal on, and ends with the server.
+        let server = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let server = server.unwrap_or(Pid::from_child(&self.child));
+        kill_process(server, Signal::TERM).doing("asking the server to end")?;
+        self.wait_for_end(start, asked_before)?;
+        let took = start.elapsed();
+        let status = self.end()?;
         // A program that does not handle the signal ends by it, which is an end as well.
         if status.success() || status.signal() == Some(Signal::TERM.as_raw()) {
-            return Ok(start.elapsed());
+            return Ok(took);
         }
         Err(self.died(format!("did not end in an orderly way ({status})")))
     }
 
-    fn wait_for_end(&mut self, start: Instant, asked_before: usize) -> Result<ExitStatus> {
+    fn wait_for_end(&self, start: Instant, asked_before: usize) -> Result<()> {
         let mut patience = match asked_before {
             0 => STOP_TIMEOUT,
             _ => STOP_TIMEOUT_INTERRUPTED,
@@ -276,8 +345,8 @@ impl ServerProcess {
                 is_asked = true;
                 patience = patience.min(start.elapsed() + STOP_TIMEOUT_INTERRUPTED);
             }
-            if let Some(status) = self.child.try_wait().doing("waiting for the server to end")? {
-                return Ok(status);
+            if self.has_ended()? && procfs::group(self.child.id()).is_empty() {
+                return Ok(());
             }
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -290,11 +359,8 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // A guard that outlived the child could meet another process of its number.
-        drop(self.guard.take());
-        // Both fail when it has ended, which is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Nobody could do more.
+        let _ = self.end();
     }
 }
 
@@ -438,6 +504,8 @@ mod tests {
             .spawn()
             .expect("it starts");
         let mut server = ServerProcess {
+            pid: child.id(),
+            is_over: false,
             child,
             address,
             label: "test".to_owned(),
@@ -451,10 +519,15 @@ mod tests {
             guard: None,
             group: None,
         };
-        assert_eq!(procfs::group_listens(server.pid(), address.port()), Some(false));
+        assert_eq!(procfs::group_listener(server.pid(), address.port()), Listener::Nobody);
         let interrupt = Interrupt::new();
         let error = server
-            .wait_until_answering(Instant::now(), Duration::from_millis(100), &interrupt)
+            .wait_until_answering(
+                Instant::now(),
+                Duration::from_millis(100),
+                &interrupt,
+                procfs::group_listener,
+            )
             .expect_err("somebody else answers");
         assert!(error.to_string().contains("another program answers at"), "{error}");
     }
@@ -474,6 +547,8 @@ mod tests {
         let interrupt = Interrupt::new();
         interrupt.ask();
         let server = ServerProcess {
+            pid: child.id(),
+            is_over: false,
             child,
             address: (Ipv4Addr::LOCALHOST, 1).into(),
             label: "test".to_owned(),
@@ -494,6 +569,79 @@ mod tests {
             let ended = stopped.join().expect("no panic");
             assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
         });
+    }
+
+    /// A shell that waits for another process, as the wrapper of a server does; its pipe is open for as long as one of
+    /// them lives.
+    fn wrapped(directory: &Path) -> (ServerProcess, impl Read) {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "sleep 600; exit 0"])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("it starts");
+        let pipe = child.stdout.take().expect("piped");
+        let behind = loop {
+            if let Some(&behind) = procfs::group(child.id()).iter().find(|pid| **pid != child.id()) {
+                break behind;
+            }
+        };
+        let server = ServerProcess {
+            pid: behind,
+            is_over: false,
+            child,
+            address: (Ipv4Addr::LOCALHOST, 1).into(),
+            label: "test".to_owned(),
+            words: Words {
+                output: directory.join("output.txt"),
+                log: directory.join("server.log"),
+            },
+            interrupt: Interrupt::new(),
+            start_time: Duration::ZERO,
+            notes: Vec::new(),
+            guard: None,
+            group: None,
+        };
+        (server, pipe)
+    }
+
+    /// The wrapper was killed, or asked to end, and the server behind it ran on.
+    #[test]
+    fn a_server_behind_a_wrapper_ends_with_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ends = |mut pipe: Box<dyn Read>| pipe.read_to_end(&mut Vec::new()).expect("all have ended");
+        let (mut server, pipe) = wrapped(directory.path());
+        server.check().expect("both live");
+        drop(server);
+        assert_eq!(ends(Box::new(pipe)), 0);
+        let (server, pipe) = wrapped(directory.path());
+        server
+            .stop()
+            .expect("the wrapper ends in an orderly way when the server has");
+        assert_eq!(ends(Box::new(pipe)), 0);
+        // What is left of a wrapper is no server.
+        let (mut server, pipe) = wrapped(directory.path());
+        server.pid = u32::MAX;
+        let error = server.check().expect_err("it is not there").to_string();
+        assert!(error.contains("has ended by itself"), "{error}");
+        assert_eq!(ends(Box::new(pipe)), 0);
+    }
+
+    /// Ten minutes of attempts, a thousand in a second.
+    #[test]
+    fn a_server_that_refuses_to_answer_is_given_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut server, _pipe) = wrapped(directory.path());
+        // This process is the server, as far as anybody sees; it closes each connection as one with TLS does.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        server.address = listener.local_addr().expect("bound");
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        let error = server
+            .wait_until_answering(Instant::now(), Duration::from_millis(300), &Interrupt::new(), |_, _| {
+                Listener::Process(1)
+            })
+            .expect_err("nobody says hello");
+        assert!(error.to_string().contains("does not answer to `hello`"), "{error}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::process::Child;
 use std::sync::Arc;
@@ -29,10 +28,10 @@ impl State {
 pub struct Interrupt(Arc<Mutex<State>>);
 
 impl Interrupt {
-    /// Listens to SIGINT, SIGTERM and SIGHUP of this process, to its end.
+    /// Listens to the signals that ask this process to end, for as long as it lives.
     pub fn install() -> Result<Self> {
         let interrupt = Self::default();
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
+        let mut signals = Signals::new(process::ending()).context("catching signals")?;
         let listener = interrupt.clone();
         std::thread::Builder::new()
             .name("signals".to_owned())

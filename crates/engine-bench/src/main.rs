@@ -44,7 +44,7 @@ struct Arguments {
     #[arg(long, default_value = "snappy")]
     codec: Codec,
     /// Longest time of a measured phase.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Time of W13.
     #[arg(long, default_value_t = 30.0)]
@@ -122,10 +122,10 @@ fn run_session(arguments: Arguments) -> Result<()> {
     if !report.failures.is_empty() {
         bail!("{} runs failed", report.failures.len());
     }
-    if !report.stalls.is_empty() {
-        bail!("{} runs stalled", report.stalls.len());
+    if !report.collapses.is_empty() {
+        bail!("{} runs collapsed", report.collapses.len());
     }
-    println!("No run stalled.");
+    println!("No run collapsed.");
     Ok(())
 }
 
@@ -139,7 +139,7 @@ fn print_notes(report: &Report) {
         machine.kernel,
         machine.file_system
     );
-    for note in report.notes.iter().chain(&report.failures).chain(&report.stalls) {
+    for note in report.notes.iter().chain(&report.failures).chain(&report.collapses) {
         println!("- {note}");
     }
 }

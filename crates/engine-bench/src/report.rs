@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use crate::outcome::{OPERATIONS_PER_CALL, OVER_MEMORY, Outcome};
-use crate::statistics::{Rounds, median_of_rounds, ratio, stalled_second};
+use crate::statistics::{Rounds, collapsed_second, median_of_rounds, ratio};
 use crate::subject::SubjectKind;
 use crate::targets::{Baseline, TARGETS, Target};
 use crate::workload::Workload;
@@ -31,7 +31,7 @@ pub struct Report {
     /// Runs that failed: what they were and why.
     pub failures: Vec<String>,
     /// Runs of our engines in which a second fell below a tenth of a good one, in words.
-    pub stalls: Vec<String>,
+    pub collapses: Vec<String>,
     /// The rows of the table.
     pub comparisons: Vec<Comparison>,
 }
@@ -61,8 +61,8 @@ pub struct Comparison {
     pub goal: String,
     /// What a first version has to reach, in words.
     pub first: Option<String>,
-    /// `met`, `first version` or `missed`; `stalled` when a second of a run fell below a tenth of a good one; `void:
-    /// memory` when data larger than the cache was kept in memory.
+    /// `met`, `first version` or `missed`; `collapsed` when a run stood still for a second; `void: memory` when data
+    /// larger than the cache was kept in memory.
     pub verdict: String,
 }
 
@@ -85,14 +85,13 @@ pub fn run_line(outcome: &Outcome) -> String {
     line
 }
 
-/// What is to be said of a run of one of our engines in which a second fell below a tenth of a good one: it fails,
-/// whatever its rate.
-pub fn stall(outcome: &Outcome) -> Option<String> {
+/// What is to be said of a run of one of our engines that stood still for a second: it fails, whatever its rate.
+pub fn collapse(outcome: &Outcome) -> Option<String> {
     let per_call = outcome.figures.get(OPERATIONS_PER_CALL).copied().unwrap_or(1.0);
-    let stalled = stalled_second(&outcome.slices, per_call);
-    let (slowest, good) = stalled.filter(|_| outcome.subject.engine().is_some())?;
+    let collapsed = collapsed_second(&outcome.slices, per_call);
+    let (slowest, good) = collapsed.filter(|_| outcome.subject.engine().is_some())?;
     Some(format!(
-        "{} {} #{} stalled: {} operations in its slowest second, {} in a good one",
+        "{} {} #{} collapsed: {} operations in its slowest second, {} in a good one",
         outcome.workload,
         outcome.subject,
         outcome.pair,
@@ -206,11 +205,11 @@ fn compare_one(runs: &[Outcome], target: &Target, subject: SubjectKind) -> Optio
     // W18 is about memory itself.
     let is_void = target.workload != Workload::W18 && !series(runs, target.workload, subject, OVER_MEMORY).is_empty();
     let of_ours = |run: &&Outcome| run.workload == target.workload && run.subject == subject;
-    let has_stalled = runs.iter().filter(of_ours).any(|run| stall(run).is_some());
+    let has_collapsed = runs.iter().filter(of_ours).any(|run| collapse(run).is_some());
     let verdict = if is_void {
         "void: memory"
-    } else if has_stalled {
-        "stalled"
+    } else if has_collapsed {
+        "collapsed"
     } else if target.goal.is_met_by(value) {
         "met"
     } else if target.first.is_some_and(|first| first.is_met_by(value)) {
@@ -387,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_stalled_meets_no_goal() {
+    fn a_run_that_collapsed_meets_no_goal() {
         use SubjectKind::{Btree, WiredTiger};
         let mut ours = run(Workload::W7, Btree, 2, "ops_per_s", 9_000.0);
         let mut theirs = run(Workload::W7, WiredTiger, 2, "ops_per_s", 1_000.0);
@@ -395,13 +394,13 @@ mod tests {
             // Four seconds, the third slow, and the one that the end cut off.
             run.slices = [[100; 10], [100; 10], [5; 10], [100; 10], [100; 10]].concat();
         }
-        let said = stall(&ours).expect("a stall");
+        let said = collapse(&ours).expect("a collapse");
         assert_eq!(
             said,
-            "W7 btree #2 stalled: 50.0 operations in its slowest second, 1,000 in a good one"
+            "W7 btree #2 collapsed: 50.0 operations in its slowest second, 1,000 in a good one"
         );
-        assert_eq!(stall(&theirs), None, "it is not ours");
-        assert_eq!(compare(&[ours, theirs])[0].verdict, "stalled");
+        assert_eq!(collapse(&theirs), None, "it is not ours");
+        assert_eq!(compare(&[ours, theirs])[0].verdict, "collapsed");
     }
 
     #[test]

@@ -3,12 +3,14 @@
 use crate::interrupt::Interrupt;
 use crate::machine::{Machine, drop_page_cache, load};
 use crate::outcome::Outcome;
-use crate::report::{Report, compare, run_line, stall};
+use crate::report::{Report, collapse, compare, run_line};
 use crate::spec::RunSpec;
 use crate::subject::{SubjectKind, wiredtiger_version};
 use crate::ticker::Ticker;
 use crate::workload::Workload;
 use anyhow::{Context, Result, bail};
+use process::Guard;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -50,7 +52,7 @@ pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> 
         comparisons: Vec::new(),
         runs: Vec::new(),
         failures: Vec::new(),
-        stalls: Vec::new(),
+        collapses: Vec::new(),
     };
     for note in &report.notes {
         eprintln!("note: {note}");
@@ -69,9 +71,9 @@ pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> 
                     Ok(mut outcome) => {
                         outcome.pair = pair;
                         println!("{}", run_line(&outcome));
-                        if let Some(verdict) = stall(&outcome) {
+                        if let Some(verdict) = collapse(&outcome) {
                             eprintln!("failed: {verdict}");
-                            report.stalls.push(verdict);
+                            report.collapses.push(verdict);
                         }
                         report.runs.push(outcome);
                         report.comparisons = compare(&report.runs);
@@ -163,12 +165,19 @@ fn run_process(spec: &RunSpec, interrupt: &Interrupt) -> Result<Outcome> {
     if let (None, Some(allocator)) = (spec.subject.engine(), tcmalloc()) {
         command.env("LD_PRELOAD", allocator);
     }
-    let child = command
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
+        .process_group(0)
         .spawn()
         .context("starting a run")?;
+    // The folder is that of this run alone.
+    let guard = Guard::over(child.id(), Some(&spec.directory)).context("starting a guard over a run");
+    if guard.is_err() {
+        child.kill().context("ending a run")?;
+    }
+    let _guard = guard?;
     let _watched = interrupt.watch(&child);
     let output = child.wait_with_output().context("waiting for a run")?;
     if !output.status.success() {

@@ -53,7 +53,7 @@ pub fn ratio(ours: &Rounds, theirs: &Rounds) -> Option<Ratio> {
 
 /// Seconds in slices with less than half the median slice's operations. The last slice, which is cut, does not count.
 pub fn slow_seconds(slices: &[u64]) -> f64 {
-    let whole = whole_slices(slices);
+    let whole = whole_counts(slices);
     let half = median(&whole).unwrap_or(0.0) / 2.0;
     whole.iter().filter(|&&count| count < half).count() as f64 * SLICE.as_secs_f64()
 }
@@ -74,87 +74,56 @@ pub fn worst_over_median(slices: &[u64], window: usize) -> f64 {
 }
 
 fn window_rates(slices: &[u64], window: usize) -> Vec<f64> {
-    let whole = whole_slices(slices);
+    let whole = whole_counts(slices);
     let window = window.clamp(1, whole.len().max(1));
     let seconds = window as f64 * SLICE.as_secs_f64();
     let parts = whole.windows(window);
     parts.map(|part| part.iter().sum::<f64>() / seconds).collect()
 }
 
-/// The worst whole second in which next to nothing was done, and a good one, in operations: it is below a tenth of what
-/// was done both before and after it, or a hundredth of a second that a quarter of all exceeds (of the best, where
-/// nothing was done in three quarters of them). What only becomes slower, or starts slowly, does not stall. Seconds are
-/// those from the beginning; one that the end cut off does not count, and fewer than four tell nothing. Where a good
-/// one has few calls, of so many operations each, that one has none is chance.
-pub fn stalled_second(slices: &[u64], operations_per_call: f64) -> Option<(f64, f64)> {
-    /// A second below one part in so many of those around it is a stall.
-    const STALL_PART: f64 = 10.0;
-    /// One with no more than this part of a good one is one, whatever is around it.
-    const NOTHING_PART: f64 = 100.0;
+/// The worst whole second in which a run stood still, and what a good one did, in operations, by the rule of
+/// [`report::halts`]. Seconds are those from the beginning; one that the end cut off does not count, and fewer than
+/// four tell nothing. Where a good one has few calls, of so many operations each, that one has none is chance.
+pub fn collapsed_second(slices: &[u64], operations_per_call: f64) -> Option<(f64, f64)> {
     const SECONDS_MIN: usize = 4;
     let per_second = (1.0 / SLICE.as_secs_f64()).round() as usize;
-    let seconds: Vec<f64> = whole_slices(slices)
-        .chunks_exact(per_second)
-        .map(|second| second.iter().sum())
-        .collect();
+    let seconds = whole_slices(slices).chunks_exact(per_second);
+    let seconds: Vec<u64> = seconds.map(|second| second.iter().sum()).collect();
     if seconds.len() < SECONDS_MIN {
         return None;
     }
-    let mut sorted = seconds.clone();
-    sorted.sort_by(f64::total_cmp);
-    let best = *sorted.last()?;
-    let quarter = sorted[3 * (sorted.len() - 1) / 4];
-    let pace = if quarter > 0.0 { quarter } else { best };
-    let before = best_but_one(seconds.iter());
-    let mut after = best_but_one(seconds.iter().rev());
-    after.reverse();
-    let around = before.iter().zip(&after).map(|(before, after)| before.min(*after));
-    let stalls = seconds.iter().zip(around).filter_map(|(&second, around)| {
-        let good = if second < around / STALL_PART {
-            around
-        } else if second <= pace / NOTHING_PART {
-            pace
-        } else {
-            return None;
-        };
-        (good / operations_per_call.max(1.0) >= STALL_PART).then_some((second, good))
-    });
-    stalls.min_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)))
-}
-
-/// For each second the best but one of those that came before it, or the only one; 0 for the first.
-fn best_but_one<'c>(seconds: impl Iterator<Item = &'c f64>) -> Vec<f64> {
-    let (mut best, mut next) = (0.0_f64, 0.0_f64);
-    let mut found = Vec::new();
-    for (index, &second) in seconds.enumerate() {
-        found.push(if index == 1 { best } else { next });
-        (best, next) = (best.max(second), next.max(second.min(best)));
-    }
-    found
+    let halts = report::halts(&seconds, operations_per_call as u64);
+    let halts = seconds.iter().zip(halts);
+    let halts = halts.filter_map(|(&second, good)| Some((second as f64, good? as f64)));
+    halts.min_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)))
 }
 
 /// The rate over the last `part` (0 to 1) of the time.
 pub fn rate_at_end(slices: &[u64], part: f64) -> f64 {
-    let whole = whole_slices(slices);
+    let whole = whole_counts(slices);
     let from = (whole.len() as f64 * (1.0 - part)) as usize;
     let tail = &whole[from.min(whole.len().saturating_sub(1))..];
     tail.iter().sum::<f64>() / (tail.len().max(1) as f64 * SLICE.as_secs_f64())
 }
 
-fn whole_slices(slices: &[u64]) -> Vec<f64> {
-    let whole = match slices {
+/// Those that the end has not cut.
+fn whole_slices(slices: &[u64]) -> &[u64] {
+    match slices {
         [whole @ .., _cut] if !whole.is_empty() => whole,
         all => all,
-    };
-    whole.iter().map(|&count| count as f64).collect()
+    }
+}
+
+fn whole_counts(slices: &[u64]) -> Vec<f64> {
+    whole_slices(slices).iter().map(|&count| count as f64).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn stalled_second(slices: &[u64]) -> Option<(f64, f64)> {
-        super::stalled_second(slices, 1.0)
+    fn collapsed_second(slices: &[u64]) -> Option<(f64, f64)> {
+        super::collapsed_second(slices, 1.0)
     }
 
     #[test]
@@ -180,32 +149,35 @@ mod tests {
     }
 
     #[test]
-    fn a_second_below_a_tenth_of_a_good_one_is_a_stall() {
+    fn a_second_below_a_tenth_of_a_good_one_is_a_collapse() {
         let run =
             |seconds: &[u64]| -> Vec<u64> { seconds.iter().flat_map(|&count| [count / 10; 10]).chain([0]).collect() };
-        assert_eq!(stalled_second(&run(&[1000, 900, 110, 1000, 1000])), None);
+        assert_eq!(collapsed_second(&run(&[1000, 900, 110, 1000, 1000])), None);
         assert_eq!(
-            stalled_second(&run(&[1000, 1000, 90, 1000, 1000])),
+            collapsed_second(&run(&[1000, 1000, 90, 1000, 1000])),
             Some((90.0, 1000.0))
         );
-        // What starts slowly, or becomes slower, is no stall.
-        assert_eq!(stalled_second(&run(&[90, 400, 1000])), None);
-        assert_eq!(stalled_second(&run(&[90, 400, 1000, 1000])), None);
-        assert_eq!(stalled_second(&run(&[6000, 6000, 500, 500, 500, 500])), None);
-        assert_eq!(stalled_second(&run(&[1000, 0, 1000])), None, "too short to tell");
-        assert_eq!(stalled_second(&run(&[])), None);
+        // What starts slowly, or becomes slower, has not collapsed.
+        assert_eq!(collapsed_second(&run(&[90, 400, 1000])), None);
+        assert_eq!(collapsed_second(&run(&[90, 400, 1000, 1000])), None);
+        assert_eq!(collapsed_second(&run(&[6000, 6000, 500, 500, 500, 500])), None);
+        assert_eq!(collapsed_second(&run(&[1000, 0, 1000])), None, "too short to tell");
+        assert_eq!(collapsed_second(&run(&[])), None);
         // The longer a halt lasted, the cleaner was the report.
         assert_eq!(
-            stalled_second(&run(&[1000, 0, 0, 0, 0, 0, 1000, 1000])),
+            collapsed_second(&run(&[1000, 0, 0, 0, 0, 0, 1000, 1000])),
             Some((0.0, 1000.0))
         );
-        assert_eq!(stalled_second(&run(&[0, 500, 0, 0, 0, 0, 0])), Some((0.0, 500.0)));
+        assert_eq!(collapsed_second(&run(&[0, 500, 0, 0, 0, 0, 0])), Some((0.0, 500.0)));
+        // It broke down, and did not recover.
+        let down = run(&[1000, 1000, 1000, 1000, 1000, 1000, 20, 20, 30]);
+        assert_eq!(collapsed_second(&down), Some((20.0, 1000.0)));
         // Scans of everything, each of which takes seconds.
         let scans = run(&[250_000, 0, 0, 250_000, 0, 250_000]);
-        assert_eq!(super::stalled_second(&scans, 250_000.0), None);
+        assert_eq!(super::collapsed_second(&scans, 250_000.0), None);
         // The last second is not over.
         assert_eq!(
-            stalled_second(&[100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 0, 0, 0, 0, 9]),
+            collapsed_second(&[100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 0, 0, 0, 0, 9]),
             None
         );
     }

@@ -148,7 +148,26 @@ impl Comparison {
             self.fail(format!("{work}: {label} has no whole run in the newer one."));
         }
         if !before.is_some_and(collapse) && collapse(after) {
-            self.fail(format!("{work}: {label} collapsed in the newer one."));
+            let said = format!("{work}: {label} collapsed in the newer one");
+            // Those who take the processors make a server stand still as well.
+            let collapsed = || after.runs.iter().filter(|run| run.collapsed().is_some());
+            match collapsed().filter_map(|run| run.disturbed()).reduce(f64::max) {
+                Some(share) if collapsed().all(|run| run.disturbed().is_some()) => self.note(format!(
+                    "{said}, beside other programs that took {} of the processors.",
+                    number::percent(share)
+                )),
+                _ => self.fail(format!("{said}.")),
+            }
+        }
+        let faults = |pool: &Pool| {
+            let runs = pool.runs.iter().chain(&pool.without);
+            runs.map(|run| run.faults()).max().unwrap_or(0)
+        };
+        let (old, new) = (before.map_or(0, faults), faults(after));
+        if new > old {
+            self.fail(format!(
+                "{work}: {new} operations of a run of {label} failed in the newer one, {old} in the older one."
+            ));
         }
     }
 
@@ -163,12 +182,15 @@ impl Comparison {
         let options = &after.configuration.options;
         let option = |name: &str| options.get(name).map_or("", String::as_str);
         let is_acknowledged = option("writeConcern") != "NORMAL";
-        for name in crate::WRONG.into_iter().chain(is_acknowledged.then_some(crate::LOST)) {
+        let wrong = crate::WRONG.map(|name| (name, format!("{name} documents")));
+        let lost = is_acknowledged.then(|| (crate::LOST, "lost documents".to_owned()));
+        let lost_writes = (crate::LOST_WRITES, "acknowledged writes that are not there".to_owned());
+        for (name, what) in wrong.into_iter().chain(lost).chain([lost_writes]) {
             if let (Some(old), Some(new)) = (most(before, name), most(after, name))
                 && new > old
             {
                 self.fail(format!(
-                    "{work}: {label} has {new} {name} documents in the newer one, {old} in the older one."
+                    "{work}: {label} has {new} {what} in the newer one, {old} in the older one."
                 ));
             }
         }
@@ -230,6 +252,16 @@ impl Comparison {
                 self.note(format!(
                     "{work}: other programs took {} of the processors: nothing is said of it.",
                     number::percent(share)
+                ));
+            }
+            let (measures, others): (Vec<_>, Vec<_>) = measures
+                .into_iter()
+                .partition(|measure| measure.is_counted_alike(before, after));
+            if !others.is_empty() && !after.runs.is_empty() {
+                let names: Vec<String> = others.iter().map(Measure::name).collect();
+                self.note(format!(
+                    "{} of {label}: the two builds count otherwise, and nothing is said of it.",
+                    names.join(", ")
                 ));
             }
             for measure in measures.into_iter().filter(|measure| measure.comparable(before, after)) {

@@ -6,9 +6,6 @@ use crate::{Configuration, Outcome, Pacing, Run, Session, number};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Other programs that take more of the processors than this decide what is measured, too.
-const OTHERS_CPU_SHARE_MAX: f64 = 0.10;
-
 /// Parameters that files of earlier builds lack, whatever was chosen.
 const ADDED: [&str; 3] = ["diskBytesPerSecond", "duration", "memoryBytes"];
 
@@ -176,8 +173,7 @@ impl<'a> Experiment<'a> {
     /// is so much that nothing can be said.
     pub fn disturbed(&self) -> Option<f64> {
         let runs = self.pools.iter().flat_map(|pool| &pool.runs);
-        let shares = runs.filter_map(|run| run.others_cpu_share);
-        shares.filter(|share| *share > OTHERS_CPU_SHARE_MAX).reduce(f64::max)
+        runs.filter_map(|run| run.disturbed()).reduce(f64::max)
     }
 
     /// The p99 of the most frequent operation, of the first configuration that has any.

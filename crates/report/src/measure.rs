@@ -256,6 +256,12 @@ impl Measure {
         }
     }
 
+    /// True when the figure of two pools is counted alike: [`crate::COUNTING`] says what builds count otherwise.
+    pub fn is_counted_alike(&self, a: &Pool, b: &Pool) -> bool {
+        let counting = |pool: &Pool| pool.runs.last().map(|run| run.counting);
+        !matches!(self, Self::ServerCpu | Self::Written | Self::Stop) || counting(a) == counting(b)
+    }
+
     /// True when the figure of two pools is of the same work. Sizes after unequal amounts of writing are not.
     pub fn comparable(&self, a: &Pool, b: &Pool) -> bool {
         if *self != Self::Size {

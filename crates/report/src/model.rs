@@ -30,6 +30,13 @@ pub const FORMAT: u64 = 1;
 /// this is not known within 5 %, and nothing is said of it per operation.
 pub const CPU_US_MIN: u64 = 200_000;
 
+/// Other programs that take more of the processors than this decide what is measured, too.
+pub const OTHERS_CPU_SHARE_MAX: f64 = 0.10;
+
+/// How this build counts. 2: processor time and bytes of writers up to when all is durable, and shut-downs from then
+/// on.
+pub const COUNTING: u32 = 2;
+
 /// Everything that one call of the tool measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -74,6 +81,9 @@ pub struct Run {
     pub workload: String,
     /// Name of its phase.
     pub phase: String,
+    /// [`COUNTING`] of the build that measured it. Files of builds that did not tell are of the first one.
+    #[serde(default = "first_counting")]
+    pub counting: u32,
     /// What was measured.
     pub configuration: Configuration,
     /// What decides the amount and kind of work, such as `scale` or `indexes`. Runs are comparable only when these are
@@ -362,6 +372,10 @@ impl Outcome {
     }
 }
 
+fn first_counting() -> u32 {
+    1
+}
+
 impl Default for Series {
     fn default() -> Self {
         Self {
@@ -412,6 +426,7 @@ impl Run {
         Self {
             workload: workload.into(),
             phase: phase.into(),
+            counting: COUNTING,
             configuration,
             parameters: BTreeMap::new(),
             seed: 0,
@@ -458,9 +473,13 @@ impl Run {
             .fold(0, u64::saturating_add)
     }
 
-    /// Operations that failed and should not have: where the primary is killed, some do.
+    /// Operations that failed and should not have: where the primary is killed, some do, and documents that readers did
+    /// not find as they were written have figures of their own.
     pub fn faults(&self) -> u64 {
-        match self.figures.contains_key(FAILOVERS) {
+        match [FAILOVERS, CONSISTENT]
+            .iter()
+            .any(|name| self.figures.contains_key(*name))
+        {
             true => 0,
             false => self.errors(),
         }
@@ -492,6 +511,11 @@ impl Run {
     pub fn write_amplification(&self) -> Option<f64> {
         let documents = self.document_bytes.filter(|&bytes| bytes > 0)?;
         Some(self.written_bytes? as f64 / documents as f64)
+    }
+
+    /// What other programs took of the processors, where that is too much to say anything of the run.
+    pub fn disturbed(&self) -> Option<f64> {
+        self.others_cpu_share.filter(|share| *share > OTHERS_CPU_SHARE_MAX)
     }
 
     /// The figure [`COLLAPSED`].

@@ -1,4 +1,5 @@
-//! Stalls: stretches in which throughput stayed under half of its median, or as good as nothing was done.
+//! Stalls: stretches in which throughput stayed under half of its median, or in which the run stood still. Halts are
+//! the latter alone, and fail a run: it has collapsed.
 
 use crate::{Series, Span};
 
@@ -7,7 +8,7 @@ use crate::{Series, Span};
 /// of which may carry many operations.
 pub fn stalls(series: &Series, commands: u64) -> Vec<Span> {
     let total = series.total();
-    let still = still(&total, per_command(&total, commands));
+    let still = still(&total, &begins(series), per_command(&total, commands));
     let mut sorted = total.clone();
     sorted.sort_unstable();
     let Some(&median) = sorted.get(sorted.len() / 2) else {
@@ -38,6 +39,11 @@ const COLLAPSE_PART: u64 = 10;
 /// One with no more than this part of the run's pace is one, whatever is around it.
 const NOTHING_PART: u64 = 100;
 
+/// An interval below one part in so many of those just before it is one, though nothing better comes behind it.
+const CLIFF_PART: u64 = 20;
+/// Those just before it: growth beyond a cache takes longer.
+const CLIFF_INTERVALS: usize = 5;
+
 /// What a good interval of a run does: a quarter of them does more. Where nothing was done in three quarters of the
 /// run, what the best one did.
 fn pace(sorted: &[u64]) -> u64 {
@@ -64,10 +70,47 @@ fn best_but_one<'c>(counts: impl Iterator<Item = &'c u64>) -> Vec<u64> {
     found
 }
 
-/// For each interval in which the run stood still, what a good one does: it has less than a tenth of that both before
-/// and after it, so that a run that only becomes slower, or starts slowly, has none; or next to nothing. Of a run that
-/// answers few commands in each interval nothing can be said: that none is answered in one is chance.
-fn still(counts: &[u64], per_command: u64) -> Vec<Option<u64>> {
+/// For each interval whether something is done in it that was never done before: from there on it is other work.
+fn begins(series: &Series) -> Vec<bool> {
+    let columns = series.operations.values();
+    let firsts = columns.filter_map(|column| column.iter().position(|count| *count > 0));
+    let mut begins = vec![false; series.total().len()];
+    firsts.for_each(|first| begins[first] = true);
+    begins
+}
+
+/// For each interval that lies below a cliff, what the intervals before that did, their median: it has less than a
+/// twentieth of that, and so have all between it and the cliff.
+fn below_cliffs(counts: &[u64], begins: &[bool]) -> Vec<Option<u64>> {
+    let is_below = |count: u64, good: &u64| count < good.div_ceil(CLIFF_PART);
+    let (mut above, mut begun) = (None, 0);
+    let of_one = |(index, (&count, &is_begin)): (usize, (&u64, &bool))| {
+        if is_begin {
+            (above, begun) = (None, index);
+        }
+        let before = || {
+            let from = index.checked_sub(CLIFF_INTERVALS).filter(|from| *from >= begun)?;
+            let mut before = counts[from..index].to_vec();
+            before.sort_unstable();
+            Some(before[CLIFF_INTERVALS / 2])
+        };
+        above = above.filter(|good| is_below(count, good));
+        above = above.or_else(|| before().filter(|good| is_below(count, good)));
+        above
+    };
+    counts.iter().zip(begins).enumerate().map(of_one).collect()
+}
+
+/// For each interval in which a run stood still, what a good one does. See [`collapse`]; `per_command`: operations of a
+/// command.
+pub fn halts(counts: &[u64], per_command: u64) -> Vec<Option<u64>> {
+    still(counts, &vec![false; counts.len()], per_command.max(1))
+}
+
+/// It has less than a tenth of that both before and after it, so that a run that only becomes slower, or starts slowly,
+/// has none; or less than a twentieth of those just before it; or next to nothing. Of a run that answers few commands
+/// in each interval nothing can be said: that none is answered in one is chance.
+fn still(counts: &[u64], begins: &[bool], per_command: u64) -> Vec<Option<u64>> {
     let mut sorted = counts.to_vec();
     sorted.sort_unstable();
     let pace = pace(&sorted);
@@ -76,12 +119,14 @@ fn still(counts: &[u64], per_command: u64) -> Vec<Option<u64>> {
     after.reverse();
     let around = before.into_iter().zip(after).map(|(before, after)| before.min(after));
     let tells = |good: u64| good / per_command >= COLLAPSE_PART;
-    let of_one = |(&count, around): (&u64, u64)| {
+    let of_one = |((&count, around), above): ((&u64, u64), Option<u64>)| {
         let halts = count < around.div_ceil(COLLAPSE_PART) && tells(around);
         let is_nothing = count.saturating_mul(NOTHING_PART) <= pace && tells(pace);
-        halts.then_some(around).or(is_nothing.then_some(pace))
+        let falls = above.filter(|above| tells(*above));
+        halts.then_some(around).or(is_nothing.then_some(pace)).or(falls)
     };
-    counts.iter().zip(around).map(of_one).collect()
+    let above = below_cliffs(counts, begins);
+    counts.iter().zip(around).zip(above).map(of_one).collect()
 }
 
 /// The least part of a good interval's operations that one has in which the run stood still: such a run fails,
@@ -93,7 +138,7 @@ pub fn collapse(series: &Series, commands: u64) -> Option<f64> {
     if total.len() < COLLAPSE_SECONDS_MIN {
         return None;
     }
-    let still = still(whole, per_command(&total, commands));
+    let still = still(whole, &begins(series), per_command(&total, commands));
     let parts = whole
         .iter()
         .zip(still)
@@ -154,6 +199,53 @@ mod tests {
         assert_eq!(collapse(&series(&beyond_the_cache)), None, "a cold start");
         beyond_the_cache[10] = 100;
         assert_eq!(collapse(&series(&beyond_the_cache)), Some(0.02));
+    }
+
+    /// Nothing better came behind it, and so the run was a good one.
+    #[test]
+    fn a_server_that_breaks_down_and_stays_down_has_collapsed() {
+        let runs = |parts: &[(usize, u64)]| {
+            let counts: Vec<u64> = parts
+                .iter()
+                .flat_map(|&(seconds, count)| vec![count; seconds])
+                .collect();
+            series(&counts)
+        };
+        let down = runs(&[(31, 1000), (27, 20)]);
+        assert_eq!(collapse(&down), Some(0.02));
+        assert_eq!(
+            stalls(&down),
+            [Span {
+                at_seconds: 31.0,
+                seconds: 27.0
+            }]
+        );
+        assert_eq!(collapse(&runs(&[(50, 1000), (10, 11)])), Some(0.011));
+        assert_eq!(
+            collapse(&runs(&[(10, 1000), (40, 15), (1, 1000), (5, 15)])),
+            Some(0.015)
+        );
+        assert_eq!(collapse(&runs(&[(10, 1000), (40, 49), (1, 50)])), Some(0.049));
+        assert_eq!(collapse(&runs(&[(10, 1000), (40, 50)])), None, "a twentieth");
+        assert_eq!(
+            collapse(&runs(&[(2, 1000), (40, 20)])),
+            None,
+            "it may have been the start"
+        );
+        assert_eq!(
+            collapse(&runs(&[(10, 9), (40, 0)])),
+            None,
+            "ten commands in a good second at least"
+        );
+        // Growth beyond a cache, whose misses take ever more of the time.
+        let steps = [(9, 60_000), (2, 30_000), (2, 15_000), (2, 7000), (2, 3500), (20, 1800)];
+        assert_eq!(collapse(&runs(&steps)), None);
+        // Nodes are written, then links.
+        let mut two = runs(&[(10, 10_000), (10, 0)]);
+        two.operations.insert("other".to_owned(), [[0; 10], [300; 10]].concat());
+        assert_eq!(collapse(&two), None, "it is other work");
+        two.operations.insert("other".to_owned(), vec![300; 20]);
+        assert_eq!(collapse(&two), Some(300.0 / 10_300.0));
     }
 
     #[test]

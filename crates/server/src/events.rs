@@ -3,7 +3,7 @@
 use bson::doc;
 use commands::logger::{Logger, id};
 use parking_lot::Mutex;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGUSR1};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use std::io;
@@ -66,13 +66,7 @@ impl Recovering {
 /// while the log is being replayed.
 pub fn listen(logger: Arc<Logger>, recovering: Recovering) -> io::Result<(Sender<Event>, Receiver<Event>)> {
     let (sender, receiver) = channel();
-    let mut wanted = vec![SIGINT, SIGTERM, SIGUSR1];
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    // By `nohup`: who started this server wants it to outlive the terminal.
-    if !is_ignored(&status, SIGHUP) {
-        wanted.push(SIGHUP);
-    }
-    let mut signals = Signals::new(wanted)?;
+    let mut signals = Signals::new(process::ending().into_iter().chain([SIGUSR1]))?;
     let to_main = sender.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let mut asked = false;
@@ -133,13 +127,6 @@ pub(crate) fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc
     })
 }
 
-/// Whether a process with this `/proc/PID/status` ignores a signal.
-fn is_ignored(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| (mask >> (signal - 1)) & 1 == 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,13 +138,5 @@ mod tests {
         assert!(recovering.check().is_ok());
         recovering.0.lock().asked = Some("SIGTERM".to_owned());
         assert!(recovering.check().is_err_and(|asked| asked.to_string() == "SIGTERM"));
-    }
-
-    #[test]
-    fn ignored_signals_are_those_of_the_mask() {
-        let status = "Name:\ttenond\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000004002\n";
-        assert!(is_ignored(status, SIGHUP));
-        assert!(!is_ignored(status, SIGINT) && !is_ignored(status, SIGTERM));
-        assert!(!is_ignored("", SIGHUP));
     }
 }

@@ -5,7 +5,8 @@
 //! 3. At once, readers on connections of their own read N down to 1 and compare every byte.
 //! 4. What was not there is asked for again once the server has taken all that the writers sent: then it was late, or
 //!    it is lost.
-//! 5. The server ends in an orderly way; its folder is removed.
+//! 5. The server is told to flush.
+//! 6. The server ends in an orderly way; its folder is removed.
 
 use crate::document::{Documents, Tally};
 use crate::event::{Event, Observer, Phase};
@@ -35,6 +36,8 @@ const DISK_BASE: u64 = 256 << 20;
 const DISK_LOW: u64 = 64 << 20;
 /// `CommandNotFound`, `CommandNotSupported` and `NotImplemented`.
 const NO_SUCH_COMMAND: [i32; 3] = [59, 115, 238];
+/// A flush lasts as long as there is data: 16 GiB at 10 MB/s.
+const FLUSH_SILENCE_MAX: Duration = Duration::from_secs(1800);
 /// A process whose connections broke is gone, or a trace of it is seen, by then.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -177,8 +180,25 @@ pub(crate) fn measure(
             CellOutcome::Failed(format!("{full}{reason}"))
         }
     };
+    forget_bytes_of_memory(plan, &mut result);
     clean_up(plan, &mut result);
     result
+}
+
+/// What goes to a file system in memory goes to no storage, and is counted nowhere.
+fn forget_bytes_of_memory(plan: &Plan, result: &mut CellResult) {
+    let mut folders = plan.servers.iter().map(|place| place.command.directory.as_path());
+    let Some(folder) = folders.find(|folder| procfs::is_in_memory(folder)) else {
+        return;
+    };
+    let phases = [&mut result.write, &mut result.read, &mut result.read_primary];
+    for phase in phases.into_iter().flatten() {
+        (phase.read_bytes, phase.written_bytes) = (None, None);
+        phase.series.read_bytes.clear();
+        phase.series.written_bytes.clear();
+    }
+    let told = format!("{} is in memory: no bytes are read or written", folder.display());
+    result.notes.push(told);
 }
 
 fn clean_up(plan: &Plan, result: &mut CellResult) {
@@ -324,7 +344,37 @@ impl Attempt<'_> {
         if !gaps.is_empty() {
             result.missed = look_again(&mut admin, &mut writers, &documents, &gaps, result.tally.missing)?;
         }
-        settle(&mut admin, pid, written_before, result)
+        self.settle(&mut admin, pid, written_before, result, observer)
+    }
+
+    /// What was written may still be in memory only: flushing makes it count, as bytes of the writers, whenever they
+    /// were sent. Of a server that has no such command nothing is told.
+    pub(crate) fn settle(
+        &self,
+        admin: &mut Link<'_>,
+        pid: u32,
+        before: Option<u64>,
+        result: &mut CellResult,
+        observer: Observer<'_>,
+    ) -> Result<(), Halt> {
+        let Some(flush) = &self.plan.flush else { return Ok(()) };
+        let lines = self.plan.flush_lines();
+        lines.iter().for_each(|line| observer(Event::Line(line)));
+        let start = Instant::now();
+        match admin.command_within(&flush.database, &raw(flush)?, FLUSH_SILENCE_MAX) {
+            Ok(_) => result.flush_seconds = Some(start.elapsed().as_secs_f64()),
+            Err(LinkError::Refused { code, .. }) if NO_SUCH_COMMAND.contains(&code) => return Ok(()),
+            Err(LinkError::Refused { code, message }) => {
+                let words = format!("what was written could not be flushed: {message} (code {code})");
+                return Err(Halt::Failed(words));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let after = written_bytes(pid);
+        if let Some(write) = &mut result.write {
+            write.written_bytes = after.zip(before).map(|(after, before)| after.saturating_sub(before));
+        }
+        Ok(())
     }
 
     fn write<'s>(
@@ -448,11 +498,14 @@ pub(crate) fn check_lost(result: &CellResult) -> Result<(), Halt> {
 
 /// Has a server execute an admin command.
 pub(crate) fn admit(link: &mut Link<'_>, step: &Admin, cell: &Cell) -> Result<(), Halt> {
-    let command = RawDocumentBuf::try_from(&step.command).map_err(|error| Halt::Failed(error.to_string()))?;
-    match link.command(&step.database, &command) {
+    match link.command(&step.database, &raw(step)?) {
         Ok(_) => Ok(()),
         Err(error) => Err(refused_by_rule(error, cell)),
     }
+}
+
+fn raw(step: &Admin) -> Result<RawDocumentBuf, Halt> {
+    RawDocumentBuf::try_from(&step.command).map_err(|error| Halt::Failed(error.to_string()))
 }
 
 pub(crate) fn begin(phase: Phase, documents: u64, settings: &Settings, observer: Observer<'_>) {
@@ -507,26 +560,6 @@ fn look_again(
 /// Bytes that a server has sent to storage up to now.
 pub(crate) fn written_bytes(pid: u32) -> Option<u64> {
     procfs::usage(pid).ok()?.written_bytes
-}
-
-/// What was written may still be in memory only: flushing makes it count, as bytes of the writers, whenever they were
-/// sent. Of a server that has no such command nothing is told.
-pub(crate) fn settle(admin: &mut Link<'_>, pid: u32, before: Option<u64>, result: &mut CellResult) -> Result<(), Halt> {
-    let start = Instant::now();
-    match admin.command("admin", &rawdoc! { "fsync": 1 }) {
-        Ok(_) => result.flush_seconds = Some(start.elapsed().as_secs_f64()),
-        Err(LinkError::Refused { code, .. }) if NO_SUCH_COMMAND.contains(&code) => return Ok(()),
-        Err(LinkError::Refused { code, message }) => {
-            let words = format!("what was written could not be flushed: {message} (code {code})");
-            return Err(Halt::Failed(words));
-        }
-        Err(error) => return Err(error.into()),
-    }
-    let after = written_bytes(pid);
-    if let Some(write) = &mut result.write {
-        write.written_bytes = after.zip(before).map(|(after, before)| after.saturating_sub(before));
-    }
-    Ok(())
 }
 
 /// Why the server is gone; `None` when it is not.

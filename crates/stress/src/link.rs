@@ -36,8 +36,11 @@ pub enum LinkError {
     #[error("the connection broke: {0}")]
     Broken(#[from] std::io::Error),
     /// Nothing moves.
-    #[error("the server has moved no byte for {} s", SILENCE_MAX.as_secs())]
-    Silent,
+    #[error("the server has moved no byte for {seconds} s")]
+    Silent {
+        /// The time that has passed.
+        seconds: u64,
+    },
     /// The reply is none.
     #[error("the server's reply is malformed: {0}")]
     Malformed(String),
@@ -61,7 +64,10 @@ impl From<bench::Error> for LinkError {
 pub struct Link<'s> {
     stream: TcpStream,
     reply: Vec<u8>,
+    /// Of the last reply.
+    length: usize,
     stop: &'s Interrupt,
+    silence_max: Duration,
 }
 
 impl<'s> Link<'s> {
@@ -74,7 +80,9 @@ impl<'s> Link<'s> {
         Ok(Self {
             stream,
             reply: vec![0; 64 << 10],
+            length: BODY_AT,
             stop,
+            silence_max: SILENCE_MAX,
         })
     }
 
@@ -95,8 +103,8 @@ impl<'s> Link<'s> {
         Ok(())
     }
 
-    /// Sends a message and returns the reply's document, whatever it says.
-    pub fn call(&mut self, message: &[u8]) -> Result<&RawDocument, LinkError> {
+    /// Sends a message and takes its reply.
+    fn exchange(&mut self, message: &[u8]) -> Result<(), LinkError> {
         self.send(message)?;
         self.receive(0, HEADER_BYTES)?;
         let header = self.reply.first_chunk().expect("the buffer is longer than a header");
@@ -108,8 +116,8 @@ impl<'s> Link<'s> {
             self.reply.resize(header.length, 0);
         }
         self.receive(HEADER_BYTES, header.length)?;
-        RawDocument::from_bytes(&self.reply[BODY_AT..header.length])
-            .map_err(|error| LinkError::Malformed(error.to_string()))
+        self.length = header.length;
+        Ok(())
     }
 
     fn receive(&mut self, from: usize, to: usize) -> Result<(), LinkError> {
@@ -132,7 +140,10 @@ impl<'s> Link<'s> {
         match error.kind() {
             ErrorKind::Interrupted => Ok(()),
             ErrorKind::WouldBlock | ErrorKind::TimedOut if self.stop.asked() => Err(LinkError::Stopped),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut if moved.elapsed() > SILENCE_MAX => Err(LinkError::Silent),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut if moved.elapsed() > self.silence_max => {
+                let seconds = self.silence_max.as_secs();
+                Err(LinkError::Silent { seconds })
+            }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(()),
             _ => Err(error.into()),
         }
@@ -140,7 +151,13 @@ impl<'s> Link<'s> {
 
     /// Sends a message whose reply must say `ok: 1` without errors of single writes.
     pub fn call_ok(&mut self, message: &[u8]) -> Result<&RawDocument, LinkError> {
-        let reply = self.call(message)?;
+        self.exchange(message)?;
+        self.good_reply()
+    }
+
+    fn good_reply(&self) -> Result<&RawDocument, LinkError> {
+        let reply = RawDocument::from_bytes(&self.reply[BODY_AT..self.length])
+            .map_err(|error| LinkError::Malformed(error.to_string()))?;
         let refusal = |document: &RawDocument| LinkError::Refused {
             code: document.get_i32("code").unwrap_or(0),
             message: document.get_str("errmsg").unwrap_or("no reason given").to_owned(),
@@ -162,6 +179,21 @@ impl<'s> Link<'s> {
     /// Sends a command.
     pub fn command(&mut self, database: &str, command: &RawDocument) -> Result<&RawDocument, LinkError> {
         self.call_ok(&message(database, command, None))
+    }
+
+    /// As [`Link::command`], for one that a server may be silent over for so long.
+    pub fn command_within(
+        &mut self,
+        database: &str,
+        command: &RawDocument,
+        silence_max: Duration,
+    ) -> Result<&RawDocument, LinkError> {
+        let message = message(database, command, None);
+        self.silence_max = silence_max;
+        let sent = self.exchange(&message);
+        self.silence_max = SILENCE_MAX;
+        sent?;
+        self.good_reply()
     }
 }
 

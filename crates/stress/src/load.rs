@@ -366,11 +366,14 @@ mod tests {
     #[test]
     fn a_failure_ends_the_phase_and_what_was_done_counts() {
         let work = |_: &mut Vec<u64>, batch| match batch {
-            50 => Err(LinkError::Silent),
+            50 => Err(LinkError::Silent { seconds: 120 }),
             _ => Ok(10),
         };
         let (result, _, broken) = run_batches(&Interrupt::new(), work);
-        assert!(matches!(broken, Some(Broken::Failed(LinkError::Silent))), "{broken:?}");
+        assert!(
+            matches!(broken, Some(Broken::Failed(LinkError::Silent { .. }))),
+            "{broken:?}"
+        );
         // All before it were begun before it, and it does not count.
         assert!((500..=990).contains(&result.documents), "{}", result.documents);
     }

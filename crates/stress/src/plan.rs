@@ -50,6 +50,8 @@ pub struct Plan {
     pub admin: Vec<Admin>,
     /// What the threads do then, in words.
     load: Vec<String>,
+    /// What makes durable what they wrote, before the servers are stopped; not where the primary is killed.
+    pub flush: Option<Admin>,
 }
 
 impl Plan {
@@ -78,6 +80,7 @@ impl Plan {
             initiate: (settings.topology == Topology::ReplicaSet).then(|| initiate(settings, ports)),
             admin: vec![create(settings, cell)],
             load: load(settings, cell),
+            flush: (!cell.failover).then(flush),
         }
     }
 
@@ -117,6 +120,11 @@ impl Plan {
         lines.extend(self.admin.iter().flat_map(Admin::lines));
         lines.extend(self.load.iter().cloned());
         lines
+    }
+
+    /// The command behind the threads as one types it.
+    pub fn flush_lines(&self) -> Vec<String> {
+        self.flush.iter().flat_map(Admin::lines).collect()
     }
 
     /// What a run without servers says of their ends.
@@ -223,6 +231,13 @@ fn create(settings: &Settings, cell: &Cell) -> Admin {
     Admin {
         database: DATABASE.to_owned(),
         command,
+    }
+}
+
+fn flush() -> Admin {
+    Admin {
+        database: "admin".to_owned(),
+        command: doc! { "fsync": 1 },
     }
 }
 
@@ -335,6 +350,8 @@ mod tests {
             r#"mongosh> db.runCommand({ "create": "stress.test", "capped": true, "size": 17523466496 })"#
         );
         assert!(admin[3].contains(r#"writeConcern { "w": 0 }"#), "{admin:?}");
+        let flush = ["mongosh> use admin", r#"mongosh> db.runCommand({ "fsync": 1 })"#];
+        assert_eq!(plan.flush_lines(), flush);
         assert_eq!(plan.stop_line(Some(7)), "CMD> kill -TERM 7");
     }
 

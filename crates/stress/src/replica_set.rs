@@ -12,8 +12,8 @@
 //! written. What really is there is seen by reading.
 
 use crate::cell::{
-    Attempt, CellResult, Failover, Missed, admit, begin, check_lost, check_tally, expect_written, read_range, settle,
-    why_dead, written_bytes,
+    Attempt, CellResult, Failover, Missed, admit, begin, check_lost, check_tally, expect_written, read_range, why_dead,
+    written_bytes,
 };
 use crate::document::Documents;
 use crate::event::{Event, Observer, Phase};
@@ -203,15 +203,8 @@ impl Attempt<'_> {
             }
             failover.rejoin_seconds = Some(rejoined.unwrap_or_else(|| at.elapsed()).as_secs_f64());
         }
-        if !result.cell.failover {
-            settle(
-                &mut admin,
-                set.pid(leads),
-                written_before.filter(|_| leads == primary),
-                result,
-            )?;
-        }
-        Ok(())
+        let before = written_before.filter(|_| leads == primary);
+        self.settle(&mut admin, set.pid(leads), before, result, observer)
     }
 
     /// What comes behind the writers. Returns who leads.

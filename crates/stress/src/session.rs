@@ -119,6 +119,7 @@ pub fn dry_run(bench: &Bench, settings: &Settings, observer: Observer<'_>) -> Re
         let plan = bench.plan(settings, cell, &folders)?;
         let lines = plan.start_lines().into_iter().chain(plan.admin_lines());
         lines
+            .chain(plan.flush_lines())
             .chain(plan.stop_lines())
             .for_each(|line| observer(Event::Line(&line)));
     }

@@ -261,10 +261,27 @@ fn remarks(session: &Session) -> String {
     for (note, labels) in notes {
         text += &format!("{}: {note}\n", labels.join(", "));
     }
+    let disturbed = session.runs.iter().filter_map(|run| Some((run, run.disturbed()?)));
+    if let Some((run, share)) = disturbed.clone().max_by(|a, b| a.1.total_cmp(&b.1)) {
+        text += &format!(
+            "other programs took more than {} of the processors in {} of {} runs, {} in {} {} {}: rates and latencies are theirs as well\n",
+            report::number::percent(report::OTHERS_CPU_SHARE_MAX),
+            disturbed.count(),
+            session.runs.len(),
+            report::number::percent(share),
+            run.configuration.label,
+            run.workload,
+            phase(run)
+        );
+    }
     for run in &session.runs {
         if let Some(part) = run.collapsed() {
+            let beside = match run.disturbed() {
+                Some(_) => ", beside other programs",
+                None => "",
+            };
             text += &format!(
-                "{} {} {} COLLAPSED: its slowest second had {:.1} % of a good second's operations, less than a tenth\n",
+                "{} {} {} COLLAPSED: its slowest second had {:.1} % of a good second's operations, less than a tenth{beside}\n",
                 run.configuration.label,
                 run.workload,
                 phase(run),
@@ -332,7 +349,15 @@ mod tests {
         session.runs.push(run);
         let text = table(&session);
         assert!(text.lines().nth(1).expect("a line").contains("a COLLAPSED"), "{text}");
-        assert!(text.contains("COLLAPSED: its slowest second had 4.2 %"), "{text}");
+        assert!(
+            text.contains("COLLAPSED: its slowest second had 4.2 %") && !text.contains("other programs"),
+            "{text}"
+        );
+        session.runs[0].others_cpu_share = Some(0.5);
+        let text = table(&session);
+        assert!(text.contains("less than a tenth, beside other programs\n"), "{text}");
+        let told = "other programs took more than 10 % of the processors in 1 of 1 runs, 50 % in  ycsb a:";
+        assert!(text.contains(told), "{text}");
     }
 
     #[test]

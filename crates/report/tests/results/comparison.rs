@@ -137,6 +137,37 @@ fn what_does_not_work_any_more_is_worse() {
         run.figures.insert(report::COLLAPSED.to_owned(), 0.01);
     });
     assert!(collapsed.is_worse() && collapsed.text().contains("btree collapsed"));
+    let beside = changed(&|run| {
+        run.figures.insert(report::COLLAPSED.to_owned(), 0.01);
+        run.others_cpu_share = Some(0.5);
+    });
+    assert!(!beside.is_worse(), "{}", beside.text());
+    assert!(
+        beside
+            .text()
+            .contains("btree collapsed in the newer one, beside other programs that took 50 %")
+    );
+    let refused = changed(&|run| {
+        run.operations.values_mut().for_each(|operation| operation.errors = 45);
+    });
+    assert!(refused.is_worse() && refused.text().contains("operations of a run of btree failed"));
+    // Where the primary is killed some fail, but what was acknowledged is there.
+    let killed = |lost: f64| {
+        move |run: &mut report::Run| {
+            run.operations.values_mut().for_each(|operation| operation.errors = 45);
+            run.figures.insert(report::FAILOVERS.to_owned(), 3.0);
+            run.figures.insert(report::LOST_WRITES.to_owned(), lost);
+        }
+    };
+    let mut failover = before.clone();
+    failover.runs.iter_mut().for_each(killed(0.0));
+    let after = |lost: f64| {
+        let mut after = before.clone();
+        after.runs.iter_mut().for_each(killed(lost));
+        compare(&failover, &after, TOLERANCE)
+    };
+    assert!(!after(0.0).is_worse(), "{}", after(0.0).text());
+    assert!(after(2.0).is_worse() && after(2.0).text().contains("2 acknowledged writes that are not there"));
     let mut started = before.clone();
     let mut start = started.runs[0].clone();
     (start.phase, start.outcome) = ("start".to_owned(), Outcome::Failed { message });
@@ -214,6 +245,31 @@ fn a_comparison_that_can_tell_nothing_says_so() {
         run.others_cpu_share = Some(0.5);
     }
     assert!(compare(&repeated, &disturbed, TOLERANCE).is_mute());
+}
+
+/// A baseline of an earlier build made writers need more of the processor, and servers stop faster.
+#[test]
+fn what_builds_count_otherwise_is_not_compared() {
+    use report::measure::Measure;
+    let after = fixture::repeated(1, 1.0);
+    let text = serde_json::to_string(&after).expect("it is plain data");
+    let mut before: report::Session = serde_json::from_str(&text.replace("\"counting\":2,", "")).expect("as it was");
+    assert!(before.runs.iter().all(|run| run.counting == 1));
+    let comparison = compare(&before, &after, TOLERANCE);
+    let has = |measure: &Measure| comparison.lines.iter().any(|line| line.measure == *measure);
+    let others = [Measure::ServerCpu, Measure::Written, Measure::Stop];
+    assert!(
+        has(&Measure::Throughput) && !others.iter().any(has),
+        "{}",
+        comparison.text()
+    );
+    assert!(comparison.text().contains("the two builds count otherwise"));
+    for run in &mut before.runs {
+        run.counting = 2;
+    }
+    let comparison = compare(&before, &after, TOLERANCE);
+    assert!(comparison.lines.iter().any(|line| line.measure == Measure::ServerCpu));
+    assert!(!comparison.text().contains("count otherwise"));
 }
 
 /// The user ended a repetition early: what it had measured until then went into the mean with the whole ones.
