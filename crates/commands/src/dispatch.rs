@@ -565,6 +565,7 @@ impl Call<'_> {
         metrics.queries.write_conflicts.add(counters.write_conflicts.get());
         metrics.queries.document_wait_us.add(counters.document_wait_us.get());
         metrics.queries.scan_and_order.add(counters.has_sort_stage.get());
+        metrics.plan_cache.add(counters);
         metrics.blocking.add(counters);
         if invocation.report.plan_summary.starts_with("COLLSCAN") {
             metrics.queries.collection_scans.add(1);
@@ -670,7 +671,11 @@ impl Call<'_> {
             keys_deleted,
             document_wait_us,
             has_sort_stage,
+            plan_cache_hits,
+            replanned,
             // `serverStatus` sums these up.
+            plan_cache_misses: _,
+            replanned_alike: _,
             keys_sorted: _,
             sorted_bytes: _,
             // Added as documents.
@@ -681,6 +686,12 @@ impl Call<'_> {
         attributes.insert("docsExamined", docs_examined.get() as i64);
         if has_sort_stage.get() > 0 {
             attributes.insert("hasSortStage", true);
+        }
+        if plan_cache_hits.get() > 0 {
+            attributes.insert("fromPlanCache", true);
+        }
+        if replanned.get() > 0 {
+            attributes.insert("replanned", true);
         }
         add_spills(counters, &mut attributes);
         if report.cursor_exhausted {

@@ -511,6 +511,14 @@ pub struct OperationCounters {
     pub document_wait_us: Counter,
     /// 1 when a plan sorted its rows itself.
     pub has_sort_stage: Counter,
+    /// Plans taken from the plan cache.
+    pub plan_cache_hits: Counter,
+    /// Times that it was asked and had none.
+    pub plan_cache_misses: Counter,
+    /// Plans of the cache that failed their trial, so that there was a race.
+    pub replanned: Counter,
+    /// Times that the same plan won it.
+    pub replanned_alike: Counter,
     /// Rows that sorts have taken in.
     pub keys_sorted: Counter,
     /// Bytes of those that they kept.
