@@ -3,13 +3,14 @@
 use crate::attempt_metrics::AttemptMetrics;
 use crate::counter::Counter;
 use crate::spill_report::BlockingMetrics;
+use bson::{Document, doc};
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::time::Duration;
-use storage::Namespace;
+use storage::{Namespace, OperationCounters};
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($field:ident),* $(,)? }) => {
@@ -33,12 +34,42 @@ counters! {
     QueryCounters { scanned, scanned_objects, collection_scans, scan_and_order, write_conflicts, document_wait_us }
 }
 counters! {
+    /// `metrics.query.planCache.classic`.
+    PlanCacheCounters { hits, misses, replanned, replanned_alike }
+}
+counters! {
     /// `network`.
     NetworkCounters { bytes_in, bytes_out, physical_bytes_in, physical_bytes_out, requests }
 }
 counters! {
     /// `asserts`.
     AssertCounters { regular, user }
+}
+
+impl PlanCacheCounters {
+    /// Adds what an operation did.
+    pub(crate) fn add(&self, counters: &OperationCounters) {
+        let added = [
+            (&self.hits, &counters.plan_cache_hits),
+            (&self.misses, &counters.plan_cache_misses),
+            (&self.replanned, &counters.replanned),
+            (&self.replanned_alike, &counters.replanned_alike),
+        ];
+        // Most operations ask it nothing, and all of them share these.
+        for (sum, own) in added.into_iter().filter(|(_, own)| own.get() > 0) {
+            sum.add(own.get());
+        }
+    }
+
+    /// The section of `serverStatus`.
+    pub(crate) fn document(&self) -> Document {
+        doc! { "classic": {
+            "hits": self.hits.get(),
+            "misses": self.misses.get(),
+            "replanned": self.replanned.get(),
+            "replanned_plan_is_cached_plan": self.replanned_alike.get(),
+        } }
+    }
 }
 
 /// What an operation is counted as by `top` and `opLatencies`.
@@ -391,6 +422,7 @@ pub struct Metrics {
     pub documents: DocumentCounters,
     pub queries: QueryCounters,
     pub(crate) blocking: BlockingMetrics,
+    pub(crate) plan_cache: PlanCacheCounters,
     pub network: NetworkCounters,
     pub asserts: AssertCounters,
     pub(crate) attempts: AttemptMetrics,

@@ -89,7 +89,11 @@ impl OperationEntry<'_> {
             keys_deleted,
             document_wait_us,
             has_sort_stage,
+            plan_cache_hits,
+            replanned,
             // `serverStatus` sums these up.
+            plan_cache_misses: _,
+            replanned_alike: _,
             keys_sorted: _,
             sorted_bytes: _,
             // Added as documents.
@@ -100,6 +104,12 @@ impl OperationEntry<'_> {
         attributes.insert("docsExamined", docs_examined.get() as i64);
         if has_sort_stage.get() > 0 {
             attributes.insert("hasSortStage", true);
+        }
+        if plan_cache_hits.get() > 0 {
+            attributes.insert("fromPlanCache", true);
+        }
+        if replanned.get() > 0 {
+            attributes.insert("replanned", true);
         }
         add_spills(self.counters, attributes);
         if call.report.cursor_exhausted {

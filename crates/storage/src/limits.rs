@@ -52,7 +52,7 @@ pub const TTL_UNIT_DOCUMENTS: usize = 64;
 pub const TTL_STEP_DOCUMENTS: usize = 8 * TTL_UNIT_DOCUMENTS;
 
 /// Records of one index that a TTL pass leaves because they are locked or cannot be read; at so many it goes on with
-/// the next index. Each step passes over all of them.
+/// the next index.
 pub const TTL_LEFT_MAX: usize = 1024;
 /// How long a TTL pass waits for a document that somebody else has locked, before it leaves that and all others that it
 /// finds locked to the next pass.

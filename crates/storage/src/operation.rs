@@ -515,6 +515,14 @@ pub struct OperationCounters {
     pub document_wait_us: Counter,
     /// 1 when a plan sorted its rows itself.
     pub has_sort_stage: Counter,
+    /// Plans taken from the plan cache.
+    pub plan_cache_hits: Counter,
+    /// Times that it was asked and had none.
+    pub plan_cache_misses: Counter,
+    /// Plans of the cache that failed their trial, so that there was a race.
+    pub replanned: Counter,
+    /// Times that the same plan won it.
+    pub replanned_alike: Counter,
     /// Rows that sorts have taken in.
     pub keys_sorted: Counter,
     /// Bytes of those that they kept.
@@ -548,6 +556,10 @@ impl OperationCounters {
             keys_deleted,
             document_wait_us,
             has_sort_stage,
+            plan_cache_hits,
+            plan_cache_misses,
+            replanned,
+            replanned_alike,
             keys_sorted,
             sorted_bytes,
             locks,
@@ -573,6 +585,10 @@ impl OperationCounters {
             keys_deleted: self.keys_deleted.since(keys_deleted),
             document_wait_us: self.document_wait_us.since(document_wait_us),
             has_sort_stage: self.has_sort_stage.since(has_sort_stage),
+            plan_cache_hits: self.plan_cache_hits.since(plan_cache_hits),
+            plan_cache_misses: self.plan_cache_misses.since(plan_cache_misses),
+            replanned: self.replanned.since(replanned),
+            replanned_alike: self.replanned_alike.since(replanned_alike),
             keys_sorted: self.keys_sorted.since(keys_sorted),
             sorted_bytes: self.sorted_bytes.since(sorted_bytes),
             locks: std::array::from_fn(|mode| of_lock(&self.locks[mode], &locks[mode])),

@@ -129,6 +129,9 @@ impl Storage {
         deleted: &mut u64,
     ) -> Result<(), StorageError> {
         let mut left = BTreeSet::new();
+        // Where the step before ended. From the range's start a step would pass over all that the ones before it have
+        // deleted.
+        let mut position = None;
         loop {
             // A collection or index that is gone or changed is looked at anew by the next pass.
             let guard = match self.collection(op, collection.namespace(), LockMode::IntentExclusive) {
@@ -138,41 +141,51 @@ impl Storage {
                 Ok(_) | Err(StorageError::IsView(_)) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let ids = self.expired_records(index, &expired.keys, &left)?;
-            let left_before = left.len();
-            let gone = self.delete_expired(op, &guard, index, expired, &ids, &mut left)?;
-            *deleted += gone;
-            if (gone == 0 && left.len() == left_before) || left.len() >= TTL_LEFT_MAX {
+            let Some(mut ids) = self.expired_records(index, &expired.keys, &mut position)? else {
+                return Ok(());
+            };
+            ids.retain(|id| !left.contains(id));
+            *deleted += self.delete_expired(op, &guard, index, expired, &ids, &mut left)?;
+            if left.len() >= TTL_LEFT_MAX {
                 return Ok(());
             }
         }
     }
 
-    /// The first records the range leads to, but for those that were left.
+    /// The next records that the range leads to behind a position, which moves on; `None` where there are no more.
     fn expired_records(
         &self,
         index: &Index,
         expired: &KeyInterval,
-        left: &BTreeSet<RecordId>,
-    ) -> Result<Vec<RecordId>, StorageError> {
+        position: &mut Option<(Vec<u8>, RecordId)>,
+    ) -> Result<Option<Vec<RecordId>>, StorageError> {
         let range = KeyRange {
             start: expired.start.clone(),
             end: expired.end.clone(),
         };
         let mut cursor = self.read()?.index_entries(index, range, Direction::Forward)?;
+        if let Some((key, id)) = position {
+            cursor.seek(key, Some(id))?;
+        }
         let mut batch = IndexBatch::new();
-        cursor.fill(
-            &mut batch,
-            FillLimits {
-                rows_max: TTL_STEP_DOCUMENTS + left.len(),
-                bytes_max: 1 << 20,
-            },
-        )?;
-        let mut ids: Vec<_> = (0..batch.len()).map(|row| batch.id(row)).collect();
+        let limits = FillLimits {
+            rows_max: TTL_STEP_DOCUMENTS,
+            bytes_max: 1 << 20,
+        };
+        cursor.fill(&mut batch, limits)?;
+        let is_passed = |row: usize| {
+            let passed = position.as_ref();
+            passed.is_some_and(|(key, id)| batch.key(row) == key && batch.id(row) == *id)
+        };
+        let rows = usize::from(!batch.is_empty() && is_passed(0))..batch.len();
+        let Some(last) = rows.clone().last() else {
+            return Ok(None);
+        };
+        let mut ids: Vec<_> = rows.map(|row| batch.id(row)).collect();
+        *position = Some((batch.key(last).to_vec(), batch.id(last)));
         ids.sort_unstable();
         ids.dedup();
-        ids.retain(|id| !left.contains(id));
-        Ok(ids)
+        Ok(Some(ids))
     }
 
     /// Deletes what has expired of these records; it is gone on return.

@@ -228,3 +228,43 @@ fn documents_of_a_capped_collection_expire() {
     assert_eq!(left(), [8]);
     storage.assert_valid(&op, "c");
 }
+
+/// Each step began at the range's start, and passed over all that the ones before it had deleted: the more a pass
+/// deleted, the slower it was.
+#[test]
+fn a_step_goes_on_behind_the_one_before() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let now = machine.clock.now_ms();
+    for (name, key) in [
+        ("up", rawdoc! { "t": 1 }),
+        ("down", rawdoc! { "t": -1 }),
+        ("one", rawdoc! { "t": 1, "_id": 1 }),
+    ] {
+        storage
+            .create_indexes(&op, &ns(name), &[index("t", key, rawdoc! {})])
+            .unwrap();
+        let count = 2 * crate::limits::TTL_STEP_DOCUMENTS + 100;
+        for id in 0..count as i64 {
+            // The first 700 have one key.
+            let date = DateTime::from_millis(now - 1_000_000 + (id - 700).max(0));
+            storage.put(&op, name, rawdoc! { "_id": id, "t": date }).unwrap();
+        }
+        let collection = storage.catalog().collection(&ns(name)).unwrap();
+        let index = collection
+            .access_paths()
+            .iter()
+            .find(|index| index.name() == "t")
+            .unwrap();
+        let (keys, mut position) = (super::dates(index, now), None);
+        let mut steps = Vec::new();
+        while let Some(ids) = storage.expired_records(index, &keys, &mut position).unwrap() {
+            steps.push(ids);
+        }
+        let sizes: Vec<usize> = steps.iter().map(Vec::len).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), count, "{name}: each once, {sizes:?}");
+        assert!(steps.len() <= 4, "{name}: {sizes:?}");
+        let all: std::collections::BTreeSet<RecordId> = steps.into_iter().flatten().collect();
+        assert_eq!(all.len(), count, "{name}");
+    }
+}

@@ -13,7 +13,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
 use collation::Collation;
 use query::expression::{Expression, check_user_variable};
-use query::value::{DocumentWriter, SharedDocument, Value};
+use query::value::{DocumentWriter, SharedDocument};
 use std::sync::Arc;
 use storage::{IndexSpec, Namespace};
 use wire::ErrorCode;
@@ -405,14 +405,24 @@ fn with_id(document: RawDocumentBuf) -> Result<RawDocumentBuf> {
 struct Merging {
     document: RawDocumentBuf,
     filter: RawDocumentBuf,
-    /// Of the pipeline.
+    /// The stage's own variables, of this document. Those of the command, which all documents share, are added when it
+    /// is written: they may be as large as a message.
     variables: RawDocumentBuf,
 }
+
+/// The variables that the stage evaluates on each document, parsed.
+type Variables<'m> = Vec<(&'m str, Expression)>;
 
 /// Merges a batch. A document without what `on` wants has nothing of it written; else a document that cannot be
 /// merged does not keep the others from being so, and the first error is told when they are.
 pub(super) fn write_merged(call: &mut Invocation<'_>, merge: &Merge, documents: Vec<RawDocumentBuf>) -> Result<()> {
-    let batch = documents.into_iter().map(|document| prepare(call, merge, document));
+    let variables = match merge.matched {
+        Matched::Pipeline(_) => parsed_variables(call, merge)?,
+        _ => Vec::new(),
+    };
+    let batch = documents
+        .into_iter()
+        .map(|document| prepare(call, merge, &variables, document));
     let batch = batch.collect::<Result<Vec<_>>>()?;
     let mut failed: Option<CommandError> = None;
     for merging in &batch {
@@ -432,19 +442,20 @@ pub(super) fn write_merged(call: &mut Invocation<'_>, merge: &Merge, documents: 
     failed.map_or(Ok(()), Err)
 }
 
-fn prepare(call: &Invocation<'_>, merge: &Merge, document: RawDocumentBuf) -> Result<Merging> {
+fn prepare(
+    call: &Invocation<'_>,
+    merge: &Merge,
+    variables: &Variables<'_>,
+    document: RawDocumentBuf,
+) -> Result<Merging> {
     let document = match merge.on.iter().any(|field| field == "_id") {
         true => with_id(document)?,
         false => document,
     };
-    let variables = match merge.matched {
-        Matched::Pipeline(_) => evaluated(call, merge, &document)?,
-        _ => RawDocumentBuf::new(),
-    };
     Ok(Merging {
         filter: filter_on(merge, &document)?,
+        variables: evaluated(call, variables, &document)?,
         document,
-        variables,
     })
 }
 
@@ -515,7 +526,7 @@ fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
     statement.is_one_of_many = true;
     statement.keep_empty_timestamps = true;
     statement.collation = merge.of_index.as_deref();
-    let fields;
+    let (fields, constants);
     match &merge.matched {
         // The names of fields are paths here.
         Matched::KeepExisting | Matched::Merge => {
@@ -528,7 +539,8 @@ fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
         }
         Matched::Replace => statement.change = RawBsonRef::Document(&merging.document),
         Matched::Pipeline(given) => {
-            (statement.change, statement.constants) = (RawBsonRef::Array(given), Some(&*merging.variables));
+            constants = with_inherited(merge, &merging.variables)?;
+            (statement.change, statement.constants) = (RawBsonRef::Array(given), Some(&*constants));
         }
         Matched::Fail => return Ok(false),
     }
@@ -543,23 +555,43 @@ fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
     Ok(done.matched > 0 || done.upserted.is_some())
 }
 
-/// The variables of the pipeline: those of the command, and `let` on a document.
-fn evaluated(call: &Invocation<'_>, merge: &Merge, document: &RawDocument) -> Result<RawDocumentBuf> {
+/// The variables of `let`, which may read those of the command.
+fn parsed_variables<'m>(call: &Invocation<'_>, merge: &'m Merge) -> Result<Variables<'m>> {
     let expressions = call.expressions().with_constants(&merge.constants)?;
+    let parsed = merge.variables.iter().map(|field| {
+        let (name, value) = field?;
+        Ok((name.as_str(), Expression::parse(value, &expressions)?))
+    });
+    parsed.collect()
+}
+
+/// The values of `let` on a document.
+fn evaluated(call: &Invocation<'_>, variables: &Variables<'_>, document: &RawDocument) -> Result<RawDocumentBuf> {
+    if variables.is_empty() {
+        return Ok(RawDocumentBuf::new());
+    }
     let (root, evaluation) = (SharedDocument::copy_of(document), call.evaluation());
     let mut values = Vec::new();
     let mut writer = DocumentWriter::new(&mut values);
-    for field in &merge.constants {
-        let (name, value) = field?;
-        if merge.variables.get(name.as_str())?.is_none() {
-            writer.append(name.as_str(), &Value::from_raw(value));
-        }
-    }
-    for field in &merge.variables {
-        let (name, value) = field?;
-        let value = Expression::parse(value, &expressions)?;
-        writer.append(name.as_str(), &value.evaluate_on(&root, &evaluation)?);
+    for (name, value) in variables {
+        writer.append(name, &value.evaluate_on(&root, &evaluation)?);
     }
     writer.finish();
     Ok(RawDocumentBuf::from_bytes(values)?)
+}
+
+/// The variables of the pipeline: those of the command, and the stage's own, which go before them.
+fn with_inherited(merge: &Merge, own: &RawDocument) -> Result<RawDocumentBuf> {
+    let mut all = RawDocumentBuf::new();
+    for field in &merge.constants {
+        let (name, value) = field?;
+        if merge.variables.get(name.as_str())?.is_none() {
+            all.append(name, value);
+        }
+    }
+    for field in own {
+        let (name, value) = field?;
+        all.append(name, value);
+    }
+    Ok(all)
 }

@@ -370,6 +370,8 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
     let storage = server.storage.stats();
     let documents = &metrics.documents;
     let queries = &metrics.queries;
+    let mut query = metrics.blocking.document();
+    query.insert("planCache", metrics.plan_cache.document());
     Ok(doc! {
         "commands": commands,
         "cursor": {
@@ -384,7 +386,7 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
             "updated": documents.updated.get(),
         },
         "operation": { "scanAndOrder": queries.scan_and_order.get(), "writeConflicts": queries.write_conflicts.get() },
-        "query": metrics.blocking.document(),
+        "query": query,
         "queryExecutor": {
             "scanned": queries.scanned.get(),
             "scannedObjects": queries.scanned_objects.get(),

@@ -543,6 +543,7 @@ impl WriteTargets {
         request.variables = statement.variables;
         request.constants = statement.constants;
         request.for_write = true;
+        request.takes_one = !statement.multi;
         let plan = query::find(&call.context(), &request)?;
         call.set_plan_summary(plan.plan_summary());
         let uuid = plan.locked_collection().map(|guard| guard.uuid());

@@ -51,6 +51,7 @@ impl Call<'_> {
         metrics.queries.write_conflicts.add(counters.write_conflicts.get());
         metrics.queries.document_wait_us.add(counters.document_wait_us.get());
         metrics.queries.scan_and_order.add(counters.has_sort_stage.get());
+        metrics.plan_cache.add(counters);
         metrics.blocking.add(counters);
         if invocation.report.plan_summary.starts_with("COLLSCAN") {
             metrics.queries.collection_scans.add(1);

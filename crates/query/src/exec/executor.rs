@@ -5,10 +5,12 @@
 //! execution with `QueryPlanKilled`.
 
 use super::context::{DocumentSink, ExecContext, ExecState, Run, SinkState};
+use super::held::HeldRows;
 use super::id_lookup::IdLookup;
 use super::pipeline::PipelineRun;
 use super::row::{Row, as_document};
 use super::stage::{Flow, Ran, Stage};
+use super::trial::{RESULTS_MAX, try_cached};
 use crate::QueryError;
 use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::history::ResumeToken;
@@ -58,10 +60,10 @@ pub(crate) struct Planned {
     pub(crate) rejected: Vec<Candidate>,
     /// What `explain` tells of the trial: how far the candidates came, this one first.
     pub(crate) tried: Vec<Stage>,
-    /// Shape and work of a plan that the cache is to hear of.
-    pub(crate) cached: Option<(u64, u64)>,
-    /// Set by [`Planned::of`]: what the plan is built of, and `cached` as it was.
+    /// Set by [`Planned::of`]: what the plan is built of, and shape and work of the cache's entry that it is from.
     built_of: Option<(Candidate, Option<(u64, u64)>)>,
+    /// Not given yet of what its trial has read.
+    held: HeldRows,
     /// It was planned with some of the indexes only.
     is_restricted: bool,
     /// For the bounds, which are there as long as the plan is.
@@ -81,8 +83,8 @@ impl Planned {
             has_rivals: false,
             rejected: Vec::new(),
             tried: Vec::new(),
-            cached: None,
             built_of: None,
+            held: HeldRows::default(),
             is_restricted: false,
             _memory: StageMemory::default(),
             ahead: VecDeque::new(),
@@ -107,7 +109,6 @@ impl Planned {
         }
         Ok(Self {
             _memory: memory,
-            cached,
             built_of: Some((candidate, cached)),
             is_restricted: planner.allowed.is_some(),
             ..Self::new(stage, planner.query.clone(), collection)
@@ -122,7 +123,7 @@ impl Planned {
         };
         let is_settled = match cached {
             Some((shape, _)) => plan_cache().get(shape).is_some(),
-            // The cache watches the winner of a trial from its second run on.
+            // From its second run on, the winner of a race is tried as a cached plan.
             None => !self.has_rivals || candidate.finds_one(),
         };
         let definition = context.definition(self.collection.namespace());
@@ -144,11 +145,49 @@ impl Planned {
             _ if candidate.is_current() => candidate,
             _ => return Ok(false),
         };
-        *self = Self {
+        let mut again = Self {
             has_rivals: self.has_rivals,
             ..Self::of(&planner, candidate, self.collection.clone(), cached)?
         };
+        if cached.is_some() {
+            let guard = self.lock(context)?;
+            if !Arc::ptr_eq(guard.definition(), &self.collection)
+                || !again.stands_trial(context, &guard, RESULTS_MAX)?
+            {
+                return Ok(false);
+            }
+        }
+        *self = again;
         Ok(true)
+    }
+
+    /// Tries a plan of the cache, see [`super::trial`]. False where it has failed: it must not be run, and the cache
+    /// gives it no more.
+    pub(crate) fn stands_trial(
+        &mut self,
+        context: ExecContext<'_>,
+        guard: &CollectionGuard,
+        results_max: u64,
+    ) -> Result<bool, QueryError> {
+        let Some((_, Some((shape, works)))) = &self.built_of else {
+            return Ok(true);
+        };
+        let Some(held) = try_cached(context, guard, &mut self.stage, *works, results_max)? else {
+            plan_cache().deactivate(*shape);
+            return Ok(false);
+        };
+        self.held = held;
+        self.count_examined(context);
+        Ok(true)
+    }
+
+    /// Adds what was examined since the last time to the operation's figures.
+    fn count_examined(&mut self, context: ExecContext<'_>) {
+        let (keys, docs) = self.stage.totals();
+        let counters = context.op.counters();
+        counters.keys_examined.add(keys - self.counted.0);
+        counters.docs_examined.add(docs - self.counted.1);
+        self.counted = (keys, docs);
     }
 
     /// Runs until `receive` stops it or the rows end, yielding in between. `locked` is the collection, where it is
@@ -166,6 +205,12 @@ impl Planned {
                 None => self.lock(context)?,
             };
             self.check_definition(context, &guard)?;
+            if self.held.give(receive)? == Flow::Stop {
+                break Ran::Stopped;
+            }
+            if self.held.are_all {
+                break Ran::Exhausted;
+            }
             let view = context.data().view()?;
             let run = Run::new(context, &view, &guard, &evaluation);
             match self.stage.run(&run, receive)? {
@@ -177,16 +222,7 @@ impl Planned {
             }
         };
         self.stage.save();
-        let (keys, docs) = self.stage.totals();
-        let counters = context.op.counters();
-        counters.keys_examined.add(keys - self.counted.0);
-        counters.docs_examined.add(docs - self.counted.1);
-        self.counted = (keys, docs);
-        if result == Ran::Exhausted
-            && let Some((shape, remembered)) = self.cached.take()
-        {
-            plan_cache().report(shape, remembered, keys + docs);
-        }
+        self.count_examined(context);
         Ok(result)
     }
 

@@ -10,7 +10,7 @@ use super::executor::{Body, PlanExecutor, Planned};
 use super::id_lookup::{IdLookup, plain_id};
 use super::key_lookup::key_lookup;
 use super::stage::Stage;
-use super::trial::race;
+use super::trial::{RESULTS_MAX, race};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
@@ -231,11 +231,22 @@ fn choose(
         let shape = hash_shape(guard.uuid(), version, request, query.collation.as_deref());
         planner.allowed.map_or(shape, |allowed| allowed.place(shape))
     });
+    let counters = context.op.counters();
+    let mut replanned = None;
     if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?)))
         && let Some(candidate) = planner.candidate(&remembered.choice)?
     {
+        counters.plan_cache_hits.add(1);
         let cached = Some((shape, remembered.works));
-        return Planned::of(planner, candidate, guard.definition().clone(), cached).map(Some);
+        let mut planned = Planned::of(planner, candidate, guard.definition().clone(), cached)?;
+        let results_max = if request.takes_one { 1 } else { RESULTS_MAX };
+        if planned.stands_trial(context, guard, results_max)? {
+            return Ok(Some(planned));
+        }
+        counters.replanned.add(1);
+        replanned = Some(remembered.choice);
+    } else if shape.is_some() {
+        counters.plan_cache_misses.add(1);
     }
     let mut candidates = planner.candidates(wish)?;
     if candidates.is_empty() {
@@ -251,7 +262,10 @@ fn choose(
     }
     let outcome = race(context, guard, planner, &candidates)?;
     let winner = candidates.remove(outcome.winner);
-    let choice = winner.choice();
+    let choice = winner.choice().filter(|_| !outcome.has_failed);
+    if choice.is_some() && choice == replanned {
+        counters.replanned_alike.add(1);
+    }
     let planned = build(planner, winner, guard)?;
     if let (Some(shape), Some(choice)) = (shape, choice) {
         let is_by_settings = match (planner.allowed, allowed_by_settings(&context, guard)) {
@@ -272,6 +286,7 @@ fn choose(
             Remembered {
                 choice,
                 works: outcome.works,
+                is_active: true,
                 entry: Arc::new(entry),
             },
         );

@@ -15,6 +15,7 @@ mod executor;
 mod explain;
 pub(crate) mod filter;
 mod find;
+mod held;
 mod id_lookup;
 mod index_only;
 pub(crate) mod index_scan;

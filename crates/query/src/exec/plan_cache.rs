@@ -101,7 +101,7 @@ pub fn cached_plans(context: &ExecContext<'_>, ns: &Namespace) -> Vec<Document> 
             "queryHash": &entry.hashes.shape,
             "planCacheShapeHash": &entry.hashes.shape,
             "planCacheKey": &entry.hashes.key,
-            "isActive": true,
+            "isActive": remembered.is_active,
             "works": remembered.works as i64,
             "timeOfCreation": DateTime::from_millis(entry.created_ms),
         };

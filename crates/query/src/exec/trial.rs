@@ -1,19 +1,29 @@
-//! The race of candidate plans.
+//! The race of candidate plans, and the trial of a cached one.
 //!
 //! Each candidate works in turns that grow fourfold, from its own state, until one has given as many results as a first
 //! batch holds or has ended; it wins. When none has by the last turn, the one with most results for its work wins,
 //! earlier candidates (see [`crate::plan::planner::Planner::rank`]) first among equals. The work of the race is thrown
 //! away: the winner starts anew.
+//!
+//! A cached plan runs alone, and what it gives is held back until it has given a first batch or has ended. It fails
+//! where it works many times what it did in its race: the values of this query are not those that it won for. Then
+//! nothing of it has been seen, and there is a race. After a trial that it stood it is watched no more.
 
 use super::context::{ExecContext, Run};
+use super::held::HeldRows;
 use super::stage::{Flow, Ran, Stage};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
+use crate::plan::cache::WORKS_MIN;
 use crate::plan::planner::{Candidate, Planner};
-use storage::CollectionGuard;
+use storage::{CollectionGuard, StorageError};
 
-/// Results that end a race.
-const RESULTS_MAX: u64 = 101;
+/// Results that end a race, or the trial of a cached plan.
+pub(crate) const RESULTS_MAX: u64 = 101;
+/// Bytes that the trial of a cached plan holds back.
+const HELD_BYTES_MAX: usize = 4 << 20;
+/// A cached plan may work so many times as much as in its race.
+const WORKS_FACTOR: u64 = 10;
 /// Rows looked at in the first turn, and in all turns of one candidate.
 const FIRST_TURN_ROWS: u32 = 32;
 const LAST_TURN_ROWS: u32 = 8192;
@@ -24,6 +34,8 @@ pub(crate) struct Outcome {
     pub(crate) winner: usize,
     /// Rows the winner looked at.
     pub(crate) works: u64,
+    /// The winner has failed, as all others have.
+    pub(crate) has_failed: bool,
     /// How far each candidate came, the winner first.
     pub(crate) tried: Vec<Stage>,
 }
@@ -31,6 +43,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     fn of(mut runners: Vec<Runner>, winner: usize, works: u64) -> Self {
         runners.swap(0, winner);
+        let has_failed = runners[0].has_failed;
         let tried = runners.into_iter().map(|mut runner| {
             runner.stage.save();
             runner.stage
@@ -38,6 +51,7 @@ impl Outcome {
         Self {
             winner,
             works,
+            has_failed,
             tried: tried.collect(),
         }
     }
@@ -108,4 +122,46 @@ pub(crate) fn race(
     }
     let works = runners[winner].works;
     Ok(Outcome::of(runners, winner, works))
+}
+
+/// Runs a cached plan until it has given `results_max` rows, as many as may be held back, or all of them. `None` where
+/// it has failed: it worked much more than the `works` of its race, or ended with an error.
+pub(crate) fn try_cached(
+    context: ExecContext<'_>,
+    guard: &CollectionGuard,
+    stage: &mut Stage,
+    works: u64,
+    results_max: u64,
+) -> Result<Option<HeldRows>, QueryError> {
+    let evaluation = EvaluationContext::new(context.op).with_scripts(context.scripts);
+    let works_max = works.max(WORKS_MIN).saturating_mul(WORKS_FACTOR);
+    let mut left = u32::try_from(works_max).unwrap_or(u32::MAX);
+    let mut held = HeldRows::default();
+    loop {
+        let view = context.data().view()?;
+        let run = Run::with_budget(context, &view, guard, &evaluation, left);
+        let ran = stage.run(&run, &mut |row| {
+            held.push(&row);
+            let is_enough = held.len() as u64 >= results_max || held.bytes() >= HELD_BYTES_MAX;
+            Ok(if is_enough { Flow::Stop } else { Flow::Continue })
+        });
+        stage.save();
+        match ran {
+            Ok(Ran::Yield) => {
+                left = run.rows_left();
+                if left == 0 {
+                    return Ok(None);
+                }
+                context.op.counters().yields.add(1);
+            }
+            Ok(ran) => {
+                held.are_all = ran == Ran::Exhausted;
+                return Ok(Some(held));
+            }
+            Err(_) => {
+                context.op.check_now().map_err(StorageError::from)?;
+                return Ok(None);
+            }
+        }
+    }
 }

@@ -98,6 +98,11 @@ impl Matcher {
         Self { root, collator }
     }
 
+    /// The filter's tree.
+    pub fn into_root(self) -> MatchExpr {
+        self.root
+    }
+
     /// Whether the document matches. Errors come from `$expr`, from malformed documents and from the operation's end.
     #[inline]
     pub fn matches(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {

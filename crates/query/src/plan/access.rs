@@ -405,14 +405,11 @@ fn sets_of(
                 }
             });
         if multikey & 1 << position == 0 {
-            let mut set: Option<Intervals> = None;
-            for (i, _, keys, exact) in mine {
+            let keys_of_all = mine.map(|(i, _, keys, exact)| {
                 used[i] |= exact;
-                set = Some(match set {
-                    Some(set) => set.intersect(&keys),
-                    None => keys.into_owned(),
-                });
-            }
+                keys.into_owned()
+            });
+            let set = Intervals::common_to_all(keys_of_all);
             sets.push(set.unwrap_or_else(|| Intervals::one(everything())));
             continue;
         }

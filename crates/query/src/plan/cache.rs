@@ -1,7 +1,9 @@
 //! The plan cache: which candidate won for a shape of query, and how much work it took.
 //!
-//! Bounded in number and in bytes, in memory, shared by the process. An entry is a hint that the planner checks; it is
-//! dropped when the plan turns out to work much more than it did in its race.
+//! Bounded in number and in bytes, in memory, shared by the process. An entry is a hint that the planner checks. Once
+//! its plan has failed a trial the entry is inactive: it gives no plan, but its work stays known. The winner of a race
+//! that worked no more takes its place. One that worked more does not, so that queries that are dear by every plan do
+//! not have the cheap ones run by a plan that is bad for them; the work that is taken for good doubles each time.
 
 use super::hashes::QueryHashes;
 use super::planner::Choice;
@@ -20,17 +22,18 @@ pub(crate) const SHOWN_BYTES_MAX: usize = 16 << 10;
 /// About what an entry takes beside that.
 const ENTRY_BYTES: usize = 512;
 const SHARDS: usize = 16;
-/// A plan may work so many times as much as in its race.
-const WORKS_FACTOR: u64 = 10;
-/// Work that is never too much.
-const WORKS_MIN: u64 = 1000;
+/// Less work than this is not told from it: another race costs more.
+pub(crate) const WORKS_MIN: u64 = 100;
+/// What the work of an inactive entry grows by when a race took more.
+const WORKS_GROWTH: u64 = 2;
 
 /// What is remembered of a shape.
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered {
     pub(crate) choice: Choice,
-    /// Rows looked at in the race, per result.
+    /// Rows looked at in the race.
     pub(crate) works: u64,
+    pub(crate) is_active: bool,
     pub(crate) entry: Arc<CacheEntry>,
 }
 
@@ -91,18 +94,25 @@ impl PlanCache {
         &self.shards[shape as usize % SHARDS]
     }
 
-    /// What won for this shape.
+    /// What won for this shape and has stood its trials since.
     pub(crate) fn get(&self, shape: u64) -> Option<Remembered> {
-        self.shard(shape).lock().get(&shape).cloned()
+        let shard = self.shard(shape).lock();
+        shard.get(&shape).filter(|remembered| remembered.is_active).cloned()
     }
 
-    /// Remembers a winner.
+    /// Remembers a winner, unless it worked more than an inactive entry.
     pub(crate) fn put(&self, shape: u64, remembered: Remembered) {
         let own = remembered.bytes();
         if own > SHARD_BYTES_MAX {
             return;
         }
         let mut shard = self.shard(shape).lock();
+        if let Some(inactive) = shard.get_mut(&shape).filter(|there| !there.is_active)
+            && remembered.works > inactive.works.max(WORKS_MIN)
+        {
+            inactive.works = inactive.works.max(WORKS_MIN).saturating_mul(WORKS_GROWTH);
+            return;
+        }
         let bytes: usize = shard.values().map(Remembered::bytes).sum();
         if shard.len() >= SHARD_ENTRIES_MAX || bytes + own > SHARD_BYTES_MAX {
             shard.clear();
@@ -135,10 +145,10 @@ impl PlanCache {
         }
     }
 
-    /// A remembered plan has ended: forget it when it worked much more than in its race.
-    pub(crate) fn report(&self, shape: u64, remembered_works: u64, works: u64) {
-        if works > WORKS_MIN.max(remembered_works.saturating_mul(WORKS_FACTOR)) {
-            self.shard(shape).lock().remove(&shape);
+    /// The plan has failed its trial.
+    pub(crate) fn deactivate(&self, shape: u64) {
+        if let Some(remembered) = self.shard(shape).lock().get_mut(&shape) {
+            remembered.is_active = false;
         }
     }
 }
@@ -147,6 +157,51 @@ impl PlanCache {
 mod tests {
     use super::*;
     use bson::rawdoc;
+
+    fn remembered(works: u64, choice: Choice) -> Remembered {
+        let large = rawdoc! { "query": "x".repeat(SHOWN_BYTES_MAX / 2) };
+        Remembered {
+            choice,
+            works,
+            is_active: true,
+            entry: Arc::new(CacheEntry {
+                collection: [0; 16],
+                version: 0,
+                hashes: QueryHashes {
+                    shape: String::new(),
+                    key: String::new(),
+                },
+                shown: Some(ShownPlan {
+                    pattern: large.clone(),
+                    plan: large,
+                }),
+                is_filtered: false,
+                settings: None,
+                created_ms: 0,
+            }),
+        }
+    }
+
+    /// Queries that are dear by every plan do not have the cheap ones of their shape run by theirs.
+    #[test]
+    fn the_work_of_an_inactive_entry_grows_before_a_dearer_plan_takes_its_place() {
+        let cache = PlanCache::default();
+        let works_of = |cache: &PlanCache| cache.get(7).map(|remembered| remembered.works);
+        cache.put(7, remembered(WORKS_MIN, Choice::Union));
+        cache.deactivate(7);
+        assert_eq!(works_of(&cache), None);
+        for _ in 0..3 {
+            cache.put(7, remembered(5 * WORKS_MIN, Choice::Merge));
+            assert_eq!(works_of(&cache), None);
+            let shown = cache.of([0; 16], 0);
+            assert!(shown.len() == 1 && !shown[0].is_active && shown[0].choice == Choice::Union);
+        }
+        cache.put(7, remembered(5 * WORKS_MIN, Choice::Merge));
+        assert_eq!(works_of(&cache), Some(5 * WORKS_MIN));
+        cache.deactivate(7);
+        cache.put(7, remembered(3, Choice::Union));
+        assert_eq!(works_of(&cache), Some(3));
+    }
 
     #[test]
     fn it_is_bounded_in_bytes() {
@@ -157,34 +212,14 @@ mod tests {
                 .flat_map(|shard| shard.lock().values().map(Remembered::bytes).collect::<Vec<_>>())
                 .sum()
         };
-        let large = rawdoc! { "query": "x".repeat(SHOWN_BYTES_MAX / 2) };
-        let remembered = |version: u64, choice: Choice| Remembered {
-            choice,
-            works: 1,
-            entry: Arc::new(CacheEntry {
-                collection: [0; 16],
-                version,
-                hashes: QueryHashes {
-                    shape: String::new(),
-                    key: String::new(),
-                },
-                shown: Some(ShownPlan {
-                    pattern: large.clone(),
-                    plan: large.clone(),
-                }),
-                is_filtered: false,
-                settings: None,
-                created_ms: 0,
-            }),
-        };
         for shape in 0..10_000 {
-            cache.put(shape, remembered(shape, Choice::Union));
+            cache.put(shape, remembered(1, Choice::Union));
             assert!(cache.get(shape).is_some(), "{shape}");
         }
         let all = bytes(&cache);
         assert!(all > SHARD_BYTES_MAX && all <= SHARDS * SHARD_BYTES_MAX, "{all}");
         let path = Choice::Path(engine::TableId(16), "p".repeat(SHARD_BYTES_MAX).into());
-        cache.put(10_000, remembered(0, path));
+        cache.put(10_000, remembered(1, path));
         assert!(cache.get(10_000).is_none());
         assert_eq!(bytes(&cache), all, "it is not worth all others");
     }

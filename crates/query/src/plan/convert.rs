@@ -17,6 +17,9 @@ use keys::FieldKind;
 /// How deep the tree is looked into; deeper parts are opaque. The matcher's own limit is the same.
 const DEPTH_MAX: usize = 100;
 
+/// The memory that the bounds of a query's `$expr` may take: each comparison has a copy of the value of its variable.
+const EXPRESSION_BYTES_MAX: usize = 16 << 20;
+
 /// The kinds that the indexes' fields on a path have; none, if no index is on it.
 pub(crate) type Indexed<'c> = dyn Fn(&str) -> Vec<FieldKind> + 'c;
 
@@ -25,6 +28,8 @@ pub(crate) struct Converter<'c> {
     indexed: &'c Indexed<'c>,
     keys: StringKeys<'c>,
     elements: usize,
+    /// The memory that bounds of `$expr` take so far.
+    expression_bytes: usize,
 }
 
 impl<'c> Converter<'c> {
@@ -35,6 +40,7 @@ impl<'c> Converter<'c> {
                 indexed,
                 keys,
                 elements: 0,
+                expression_bytes: 0,
             };
             converter.expression(matcher.root(), 0)
         };
@@ -60,10 +66,14 @@ impl<'c> Converter<'c> {
         }
     }
 
-    /// What an expression that is true tells of keys; the opaque member stands for the rest.
-    fn comparisons(&self, expression: &Expression) -> Predicate {
+    /// What an expression that is true tells of keys; the opaque member stands for the rest, and for comparisons whose
+    /// bounds would take too much memory.
+    fn comparisons(&mut self, expression: &Expression) -> Predicate {
         let context = EvaluationContext::uninterrupted();
         let leaf = |comparison: FieldComparison<'_>| {
+            if self.expression_bytes >= EXPRESSION_BYTES_MAX {
+                return None;
+            }
             let path = comparison.path.to_string();
             if has_position(&path) || (self.indexed)(&path).is_empty() {
                 return None;
@@ -71,6 +81,7 @@ impl<'c> Converter<'c> {
             // Where it fails the filter will, too, if there is a document to fail on.
             let value = comparison.operand.evaluate(&context).ok()?;
             let leaf = Leaf::in_order_of_all(&path, comparison.op, value.as_raw()?, self.keys)?;
+            self.expression_bytes += leaf.set.own_bytes();
             Some(Predicate::Leaf(Box::new(leaf)))
         };
         let leaves = expression.field_comparisons().into_iter().filter_map(leaf);
@@ -125,9 +136,10 @@ impl<'c> Converter<'c> {
             indexed: &below,
             keys: self.keys,
             elements: self.elements,
+            expression_bytes: self.expression_bytes,
         };
         let predicate = inner.expression(filter, depth + 1);
-        self.elements = inner.elements;
+        (self.elements, self.expression_bytes) = (inner.elements, inner.expression_bytes);
         let mut parts = vec![Predicate::Opaque];
         for conjunct in predicate.conjuncts() {
             let Predicate::Leaf(leaf) = conjunct else { continue };
@@ -209,9 +221,8 @@ fn type_leaf(path: &str, types: TypeSet) -> Option<Leaf> {
 
 /// `$elemMatch` with operators: all of them hold for one element, so their sets intersect even on a field with arrays.
 fn element_leaf(path: &str, tests: &[ValueTest], keys: StringKeys<'_>) -> Leaf {
-    let mut set = Intervals::one(everything());
-    for test in tests {
-        let leaf = match test {
+    let leaf = |test: &ValueTest| {
+        match test {
             // The element is an array itself, whose key is all of it.
             ValueTest::Is(Test::ElemMatchValue(_) | Test::ElemMatchObject(_) | Test::Size(_)) => {
                 Some(Leaf::superset(path, Intervals::one(bracket(ElementType::Array))))
@@ -223,10 +234,44 @@ fn element_leaf(path: &str, tests: &[ValueTest], keys: StringKeys<'_>) -> Leaf {
                     .and_then(Leaf::negated),
                 _ => None,
             },
-        };
-        if let Some(leaf) = leaf {
-            set = set.intersect(&leaf.set);
         }
+    };
+    let sets = tests.iter().filter_map(leaf).map(|leaf| leaf.set);
+    let set = Intervals::common_to_all(sets);
+    Leaf::superset(path, set.unwrap_or_else(|| Intervals::one(everything())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expression::ExpressionContext;
+    use bson::{doc, rawdoc};
+    use std::sync::Arc;
+    use vfs::SeededRandom;
+
+    /// A variable was copied for each comparison with it: a command of 100 KB could take gigabytes.
+    #[test]
+    fn bounds_of_expressions_are_bounded_in_memory() {
+        let variables = rawdoc! { "v": "x".repeat(1 << 20) };
+        let context = ExpressionContext::new(0, Arc::new(SeededRandom::new(1)));
+        let context = context.with_let(&variables).expect("a variable");
+        let comparisons = |count: usize| {
+            let parts: Vec<_> = (0..count).map(|_| doc! { "$gte": ["$a", "$$v"] }).collect();
+            let filter = doc! { "$and": [{ "$expr": { "$and": parts.clone() } }, { "$expr": { "$and": parts } }] };
+            let filter = bson::RawDocumentBuf::try_from(&filter).expect("BSON");
+            let matcher = Matcher::parse(&filter, &context).expect("a filter");
+            let predicate = Converter::convert(Some(&matcher), &|_| vec![FieldKind::Value], StringKeys::Alike(None));
+            let conjuncts = predicate.conjuncts();
+            let leaves = conjuncts
+                .iter()
+                .filter(|part| matches!(part, Predicate::Leaf(_)))
+                .count();
+            assert!(conjuncts.iter().any(|part| matches!(part, Predicate::Opaque)));
+            leaves
+        };
+        assert_eq!(comparisons(3), 6);
+        // An encoding may have room for as much again.
+        let many = comparisons(100);
+        assert!((8..=16).contains(&many), "{many}");
     }
-    Leaf::superset(path, set)
 }

@@ -12,6 +12,9 @@ use crate::raw::Constant;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use keys::FieldKind;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 use storage::Index;
 
 /// How deep the trees are looked into; beyond, the answer is no.
@@ -36,7 +39,7 @@ fn implies(filter: Option<&Matcher>, partial: &RawDocument, is_collated: bool) -
     // Where strings have another order, what is narrower is not looked into.
     filter.collator().is_none()
         && !(is_collated && compares_strings(&partial))
-        && tree_implies(filter.root(), &partial, 0)
+        && Implication::default().of_trees(filter.root(), &partial, 0)
 }
 
 /// Whether the order of strings may have a say in what matches.
@@ -54,94 +57,114 @@ fn compares_strings(filter: &MatchExpr) -> bool {
     }
 }
 
-fn tree_implies(query: &MatchExpr, partial: &MatchExpr, depth: usize) -> bool {
-    if depth > DEPTH_MAX {
-        return false;
+/// One filter asked about another.
+#[derive(Default)]
+struct Implication {
+    /// The keys of tests by their addresses: a test is compared with each of the other side, and may be a long list.
+    leaves: RefCell<HashMap<*const Test, Option<Rc<Leaf>>>>,
+}
+
+impl Implication {
+    fn of_trees(&self, query: &MatchExpr, partial: &MatchExpr, depth: usize) -> bool {
+        if depth > DEPTH_MAX {
+            return false;
+        }
+        match (query, partial) {
+            (_, MatchExpr::AlwaysTrue) | (MatchExpr::AlwaysFalse, _) => true,
+            (_, MatchExpr::And(parts)) => parts.iter().all(|part| self.of_trees(query, part, depth + 1)),
+            (MatchExpr::Or(branches), _) => branches.iter().all(|branch| self.of_trees(branch, partial, depth + 1)),
+            (MatchExpr::And(conjuncts), _) => conjuncts
+                .iter()
+                .any(|conjunct| self.of_trees(conjunct, partial, depth + 1)),
+            (_, MatchExpr::Or(branches)) => branches.iter().any(|branch| self.of_trees(query, branch, depth + 1)),
+            (
+                MatchExpr::Path { path, test },
+                MatchExpr::Path {
+                    path: partial_path,
+                    test: partial_test,
+                },
+            ) => path.text() == partial_path.text() && self.of_tests(test, partial_test),
+            _ => false,
+        }
     }
-    match (query, partial) {
-        (_, MatchExpr::AlwaysTrue) | (MatchExpr::AlwaysFalse, _) => true,
-        (_, MatchExpr::And(parts)) => parts.iter().all(|part| tree_implies(query, part, depth + 1)),
-        (MatchExpr::Or(branches), _) => branches.iter().all(|branch| tree_implies(branch, partial, depth + 1)),
-        (MatchExpr::And(conjuncts), _) => conjuncts
-            .iter()
-            .any(|conjunct| tree_implies(conjunct, partial, depth + 1)),
-        (_, MatchExpr::Or(branches)) => branches.iter().any(|branch| tree_implies(query, branch, depth + 1)),
-        (
-            MatchExpr::Path { path, test },
-            MatchExpr::Path {
-                path: partial_path,
-                test: partial_test,
+
+    /// Both are asked of the same values, and one value that passes is enough for either: so a test that passes for
+    /// fewer values implies the other.
+    fn of_tests(&self, query: &Test, partial: &Test) -> bool {
+        match partial {
+            Test::Exists => match query {
+                Test::Exists | Test::Regex(_) | Test::Mod { .. } | Test::Bits(_) | Test::Size(_) | Test::Type(_) => {
+                    true
+                }
+                Test::Geo(_) | Test::Near(_) => true,
+                Test::ElemMatchObject(_) | Test::ElemMatchValue(_) => true,
+                Test::Compare {
+                    op: CompareOp::Eq,
+                    value,
+                } => !is_nullish(value),
+                // Beyond the smallest and the largest value lies everything, missing fields too.
+                Test::Compare { value, .. } => {
+                    !is_nullish(value) && !matches!(value.value(), RawBsonRef::MinKey | RawBsonRef::MaxKey)
+                }
+                Test::In(list) => !list.has_null && !list.values.iter().any(is_nullish),
             },
-        ) => path.text() == partial_path.text() && test_implies(test, partial_test),
-        _ => false,
+            Test::Type(wanted) => match query {
+                Test::Type(types) => types.types().all(|element_type| wanted.contains(element_type)),
+                Test::Compare {
+                    op: CompareOp::Eq,
+                    value,
+                } => {
+                    !matches!(value.value(), RawBsonRef::Array(_))
+                        && !is_nullish(value)
+                        && types_comparing_equal(value).all(|element_type| wanted.contains(element_type))
+                }
+                _ => false,
+            },
+            Test::Compare {
+                op: CompareOp::Eq,
+                value: wanted,
+            } => match query {
+                Test::Compare {
+                    op: CompareOp::Eq,
+                    value,
+                } => keys::compare(value.value(), wanted.value()).is_eq(),
+                Test::In(list) => {
+                    list.regexes.is_empty()
+                        && !list.values.is_empty()
+                        && list
+                            .values
+                            .iter()
+                            .all(|value| keys::compare(value.value(), wanted.value()).is_eq())
+                }
+                _ => false,
+            },
+            _ => self.is_narrower(query, partial),
+        }
+    }
+
+    /// By their sets of keys, where both are exact.
+    fn is_narrower(&self, query: &Test, partial: &Test) -> bool {
+        let (Some(query), Some(partial)) = (self.leaf_of(query), self.leaf_of(partial)) else {
+            return false;
+        };
+        query.exact && partial.exact && query.set.is_within(&partial.set)
+    }
+
+    fn leaf_of(&self, test: &Test) -> Option<Rc<Leaf>> {
+        let made = self.leaves.borrow().get(&std::ptr::from_ref(test)).cloned();
+        made.unwrap_or_else(|| {
+            let leaf = leaf_of(test).map(Rc::new);
+            self.leaves.borrow_mut().insert(test, leaf.clone());
+            leaf
+        })
     }
 }
 
-/// Both are asked of the same values, and one value that passes is enough for either: so a test that passes for fewer
-/// values implies the other.
-fn test_implies(query: &Test, partial: &Test) -> bool {
-    match partial {
-        Test::Exists => match query {
-            Test::Exists | Test::Regex(_) | Test::Mod { .. } | Test::Bits(_) | Test::Size(_) | Test::Type(_) => true,
-            Test::Geo(_) | Test::Near(_) => true,
-            Test::ElemMatchObject(_) | Test::ElemMatchValue(_) => true,
-            Test::Compare {
-                op: CompareOp::Eq,
-                value,
-            } => !is_nullish(value),
-            // Beyond the smallest and the largest value lies everything, missing fields too.
-            Test::Compare { value, .. } => {
-                !is_nullish(value) && !matches!(value.value(), RawBsonRef::MinKey | RawBsonRef::MaxKey)
-            }
-            Test::In(list) => !list.has_null && !list.values.iter().any(is_nullish),
-        },
-        Test::Type(wanted) => match query {
-            Test::Type(types) => types.types().all(|element_type| wanted.contains(element_type)),
-            Test::Compare {
-                op: CompareOp::Eq,
-                value,
-            } => {
-                !matches!(value.value(), RawBsonRef::Array(_))
-                    && !is_nullish(value)
-                    && types_comparing_equal(value).all(|element_type| wanted.contains(element_type))
-            }
-            _ => false,
-        },
-        Test::Compare {
-            op: CompareOp::Eq,
-            value: wanted,
-        } => match query {
-            Test::Compare {
-                op: CompareOp::Eq,
-                value,
-            } => keys::compare(value.value(), wanted.value()).is_eq(),
-            Test::In(list) => {
-                list.regexes.is_empty()
-                    && !list.values.is_empty()
-                    && list
-                        .values
-                        .iter()
-                        .all(|value| keys::compare(value.value(), wanted.value()).is_eq())
-            }
-            _ => false,
-        },
-        _ => narrower(query, partial),
-    }
-}
-
-/// By their sets of keys, where both are exact.
-fn narrower(query: &Test, partial: &Test) -> bool {
-    let (Some(query), Some(partial)) = (leaf_of(query), leaf_of(partial)) else {
-        return false;
-    };
-    query.exact && partial.exact && query.set.intersect(&partial.set) == query.set
-}
-
-fn leaf_of(test: &Test) -> Option<Box<Leaf>> {
+fn leaf_of(test: &Test) -> Option<Leaf> {
     let path = crate::path::Path::new("a").ok()?;
     let matcher = Matcher::from_expr(MatchExpr::on(path, test.clone()), None);
     match Converter::convert(Some(&matcher), &|_| vec![FieldKind::Value], StringKeys::Alike(None)) {
-        Predicate::Leaf(leaf) => Some(leaf),
+        Predicate::Leaf(leaf) => Some(*leaf),
         _ => None,
     }
 }

@@ -48,8 +48,9 @@ use std::sync::Arc;
 use storage::{Collection, Index};
 use wire::ErrorCode;
 
-/// Intervals of a list up to which its memory is not counted: the lists of ordinary queries.
+/// Intervals and bytes of a list up to which its memory is not counted: the lists of ordinary queries.
 const UNCOUNTED_INTERVALS: usize = 64;
+const UNCOUNTED_BYTES: usize = 64 << 10;
 
 /// How the records are found.
 #[derive(Clone)]
@@ -161,7 +162,8 @@ impl Candidate {
         let mut count = |sets: &[Intervals]| {
             // A scan of a descending field has the complement alone.
             let sets = sets.iter().flat_map(Intervals::with_complements);
-            for set in sets.filter(|set| set.list().len() > UNCOUNTED_INTERVALS) {
+            let is_long = |set: &Intervals| set.list().len() > UNCOUNTED_INTERVALS || set.own_bytes() > UNCOUNTED_BYTES;
+            for set in sets.filter(|set| is_long(set)) {
                 if counted.insert(set.identity()) {
                     bytes += set.own_bytes();
                 }
@@ -249,12 +251,14 @@ impl Planner<'_> {
         let hinted = matches!(wish, Wish::Index(_));
         let mut candidates = Vec::new();
         for index in &alike {
+            self.evaluation.steps(conjuncts.len())?;
             self.add_index(index, &conjuncts, hinted, &mut candidates)?;
         }
         if !others.is_empty() {
             let of_others = self.predicate(&others, StringKeys::Other);
             let conjuncts = of_others.conjuncts();
             for index in &others {
+                self.evaluation.steps(conjuncts.len())?;
                 self.add_index(index, &conjuncts, hinted, &mut candidates)?;
             }
         }

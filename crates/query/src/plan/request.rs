@@ -55,6 +55,8 @@ pub struct FindRequest<'a> {
     pub await_data: bool,
     /// The results will be changed: each record is given at most once, however its index keys move meanwhile.
     pub for_write: bool,
+    /// One result is all that is expected to be taken, whatever is found.
+    pub takes_one: bool,
     /// What a sort may hold, and where it goes on beyond it.
     pub blocking: BlockingLimits,
 }
@@ -80,6 +82,7 @@ impl<'a> FindRequest<'a> {
             tailable: false,
             await_data: false,
             for_write: false,
+            takes_one: false,
             blocking: BlockingLimits::IN_MEMORY,
         }
     }

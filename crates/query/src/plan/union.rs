@@ -111,21 +111,28 @@ impl Planner<'_> {
         usable: &[&Arc<Index>],
         hinted: bool,
     ) -> Result<Option<Candidate>, QueryError> {
+        let has_leaf = |parts: &[&Predicate]| parts.iter().any(|part| matches!(part, Predicate::Leaf(_)));
+        // Nothing bounds an index for such a branch: not worth planning the others.
+        if !has_leaf(others) && branches.iter().any(|branch| !has_leaf(&branch.conjuncts())) {
+            return Ok(None);
+        }
+        let others: Vec<Vec<&Predicate>> = usable.iter().map(|index| told_to(index, others)).collect();
         let before = self.evaluation.held();
         let sort = self.sort_fields().filter(|_| branches.len() <= MERGED_BRANCHES_MAX);
         let (mut union, mut merge) = (Vec::with_capacity(branches.len()), Vec::new());
         for branch in branches {
-            let mut parts = branch.conjuncts();
-            parts.extend(others);
+            let own = branch.conjuncts();
             let mut accesses = Vec::new();
-            for index in usable {
+            for (index, others) in usable.iter().zip(&others) {
+                let parts = [own.as_slice(), others].concat();
+                self.evaluation.steps(parts.len())?;
                 accesses.extend(wildcard::all_accesses(index, &parts, self.evaluation)?);
             }
             self.evaluation.hold(BRANCH_BYTES)?;
             // What the branch shares with the other conjuncts is there once.
             for access in &accesses {
                 let (intervals, bytes) = access.own_intervals();
-                self.evaluation.steps(1 + parts.len() + intervals)?;
+                self.evaluation.steps(1 + intervals)?;
                 self.evaluation.hold(bytes)?;
             }
             if !hinted && self.evaluation.held() - before > UNION_BYTES_MAX {
@@ -154,4 +161,22 @@ impl Planner<'_> {
             sorted: self.sort_fields().is_none(),
         }))
     }
+}
+
+/// What an index is told of the conjuncts beside an `$or`, for each of its branches: those on its fields. One opaque
+/// member stands for all others, which the index does not answer.
+fn told_to<'c>(index: &Index, conjuncts: &[&'c Predicate]) -> Vec<&'c Predicate> {
+    if index.wildcard().is_some() {
+        return conjuncts.to_vec();
+    }
+    let fields = index.pattern().fields();
+    let is_on_field = |part: &&&Predicate| match part {
+        Predicate::Leaf(leaf) => fields.iter().any(|field| field.path() == leaf.path),
+        _ => false,
+    };
+    let mut told: Vec<&Predicate> = conjuncts.iter().filter(is_on_field).copied().collect();
+    if told.len() < conjuncts.len() {
+        told.push(&Predicate::Opaque);
+    }
+    told
 }

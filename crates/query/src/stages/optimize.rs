@@ -4,11 +4,16 @@
 //! of its conjunction that can) goes ahead of stages that do not touch what it reads; `$limit` and `$skip` go ahead of
 //! stages that make one document of each; `$sort` learns how many documents are wanted. Each rule shortens the pipeline
 //! or moves a stage forward, so this ends.
+//!
+//! A `$match` is taken ahead of all the stages that it may pass at once, and nothing of it is copied: it may be as
+//! large as a message, and the stages a thousand.
 
 use super::StageSpec;
 use super::pushdown::dependencies;
 use crate::expression::{Dependencies, ExpressionContext};
 use crate::matcher::{MatchExpr, Matcher};
+use bson::RawDocumentBuf;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn optimize(stages: &mut Vec<StageSpec>, context: &ExpressionContext) {
     for stage in stages.iter_mut() {
@@ -20,12 +25,21 @@ pub(super) fn optimize(stages: &mut Vec<StageSpec>, context: &ExpressionContext)
     while place < stages.len() {
         let changed = if is_always_true(&stages[place]) {
             stages.remove(place);
-            true
+            Some(place)
+        } else if place + 1 < stages.len() {
+            improve_pair(stages, place, context)
         } else {
-            place + 1 < stages.len() && improve_pair(stages, place, context)
+            None
         };
         // A stage that has moved forward may go on: look again from one before.
-        place = if changed { place.saturating_sub(1) } else { place + 1 };
+        place = changed.map_or(place + 1, |first| first.saturating_sub(1));
+    }
+    for stage in stages.iter_mut() {
+        if let StageSpec::Match { filter, matcher } = stage
+            && filter.is_empty()
+        {
+            *filter = matcher.to_document();
+        }
     }
     for place in 0..stages.len() {
         limit_sort(stages, place);
@@ -78,48 +92,37 @@ fn improve_unpacking(stages: &mut Vec<StageSpec>, place: usize, context: &Expres
     }
 }
 
-/// Applies one rule to the stages at `place` and after it. Returns whether anything changed.
-fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionContext) -> bool {
+/// Applies one rule to the stages at `place` and after it. Returns the first place where anything changed.
+fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionContext) -> Option<usize> {
     if improve_unpacking(stages, place, context) {
-        return true;
+        return Some(place);
     }
     match (&stages[place], &stages[place + 1]) {
         (StageSpec::Limit(a), StageSpec::Limit(b)) => {
             stages[place] = StageSpec::Limit(*a.min(b));
             stages.remove(place + 1);
-            true
+            Some(place)
         }
         (StageSpec::Skip(a), StageSpec::Skip(b)) => {
             stages[place] = StageSpec::Skip(a.saturating_add(*b));
             stages.remove(place + 1);
-            true
+            Some(place)
         }
         // Scores are known behind the search, and not while it goes on.
-        (before, StageSpec::Match { matcher, .. }) if before.searches() && is_random(matcher.root()) => false,
-        (StageSpec::Match { matcher: a, .. }, StageSpec::Match { matcher: b, .. }) => {
-            let both = conjuncts(a).into_iter().chain(conjuncts(b)).collect();
-            stages[place] = match_of(both, context);
-            stages.remove(place + 1);
-            true
+        (before, StageSpec::Match { matcher, .. }) if before.searches() && is_random(matcher.root()) => None,
+        (StageSpec::Match { .. }, StageSpec::Match { .. }) => {
+            let behind = conjuncts(stages.remove(place + 1));
+            let mut both = conjuncts(stages.remove(place));
+            both.extend(behind);
+            stages.insert(place, match_of(both, context));
+            Some(place)
         }
         (before, StageSpec::Limit(_) | StageSpec::Skip(_)) if makes_one_of_each(before) => {
             stages.swap(place, place + 1);
-            true
+            Some(place)
         }
-        (before, StageSpec::Match { matcher, .. }) => match split(matcher, before) {
-            None => false,
-            Some((ahead, rest)) => {
-                let ahead = match_of(ahead, context);
-                if rest.is_empty() {
-                    stages.remove(place + 1);
-                } else {
-                    stages[place + 1] = match_of(rest, context);
-                }
-                stages.insert(place, ahead);
-                true
-            }
-        },
-        _ => false,
+        (_, StageSpec::Match { .. }) => move_ahead(stages, place + 1, context),
+        _ => None,
     }
 }
 
@@ -130,13 +133,18 @@ fn makes_one_of_each(stage: &StageSpec) -> bool {
     )
 }
 
-fn conjuncts(matcher: &Matcher) -> Vec<MatchExpr> {
-    match matcher.root() {
-        MatchExpr::And(parts) => parts.clone(),
-        other => vec![other.clone()],
+/// The conjuncts of a `$match`.
+fn conjuncts(stage: StageSpec) -> Vec<MatchExpr> {
+    match stage {
+        StageSpec::Match { matcher, .. } => match matcher.into_root() {
+            MatchExpr::And(parts) => parts,
+            other => vec![other],
+        },
+        _ => Vec::new(),
     }
 }
 
+/// The stage of these conjuncts. Its document is made when it has its place.
 fn match_of(mut parts: Vec<MatchExpr>, context: &ExpressionContext) -> StageSpec {
     let root = match (parts.pop(), parts.is_empty()) {
         (None, _) => MatchExpr::AlwaysTrue,
@@ -146,57 +154,144 @@ fn match_of(mut parts: Vec<MatchExpr>, context: &ExpressionContext) -> StageSpec
             MatchExpr::And(parts)
         }
     };
-    let matcher = Matcher::from_expr(root, context.comparer.shared_collator());
     StageSpec::Match {
-        filter: matcher.to_document(),
-        matcher,
+        filter: RawDocumentBuf::new(),
+        matcher: Matcher::from_expr(root, context.comparer.shared_collator()),
     }
 }
 
-/// The parts of a filter that may be tested before `stage`, and the others. `None` when there are no such parts.
-fn split(matcher: &Matcher, stage: &StageSpec) -> Option<(Vec<MatchExpr>, Vec<MatchExpr>)> {
-    if let StageSpec::Planned(stage) = stage {
-        let lets_ahead = |part: &MatchExpr| {
+/// Takes the parts of the `$match` at `place` ahead of the stages that they may be tested before, each as far as it
+/// may go. Returns the first place that has a part now; `None` where all stay.
+fn move_ahead(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionContext) -> Option<usize> {
+    let (before, behind) = stages.split_at(place);
+    let Some(StageSpec::Match { matcher, .. }) = behind.first() else {
+        return None;
+    };
+    let parts = match matcher.root() {
+        MatchExpr::And(parts) => parts.as_slice(),
+        other => std::slice::from_ref(other),
+    };
+    let mut moving = Moving::new(parts);
+    // Where parts end up, and which: the last places first.
+    let mut stops: Vec<(usize, BTreeSet<usize>)> = Vec::new();
+    let mut at = place;
+    while let Some(stage) = at.checked_sub(1).map(|last| &before[last])
+        && !moving.parts.is_empty()
+    {
+        let Some(stopped) = moving.stop_before(stage) else {
+            break;
+        };
+        if !stopped.is_empty() {
+            stops.push((at, stopped));
+        }
+        at -= 1;
+    }
+    if at == place
+        || stops
+            .first()
+            .is_some_and(|(at, stopped)| *at == place && stopped.len() == parts.len())
+    {
+        return None;
+    }
+    if !moving.parts.is_empty() {
+        stops.push((at, moving.parts.into_keys().collect()));
+    }
+    let mut parts: Vec<Option<MatchExpr>> = conjuncts(stages.remove(place)).into_iter().map(Some).collect();
+    for (at, stopped) in &stops {
+        let there = stopped.iter().filter_map(|part| parts[*part].take()).collect();
+        stages.insert(*at, match_of(there, context));
+    }
+    stops.last().map(|(at, _)| *at)
+}
+
+/// Parts of a filter on their way ahead, by what they read.
+struct Moving<'m> {
+    /// By their numbers.
+    parts: BTreeMap<usize, (&'m MatchExpr, Dependencies)>,
+    /// Those that read a path.
+    by_path: BTreeMap<String, BTreeSet<usize>>,
+    /// Those that pass nothing that changes documents.
+    fixed: BTreeSet<usize>,
+}
+
+impl<'m> Moving<'m> {
+    fn new(parts: &'m [MatchExpr]) -> Self {
+        let mut moving = Self {
+            parts: BTreeMap::new(),
+            by_path: BTreeMap::new(),
+            fixed: BTreeSet::new(),
+        };
+        for (number, part) in parts.iter().enumerate() {
             let mut read = Dependencies::default();
             part.add_dependencies(&mut read);
-            stage.lets_ahead(part, &read)
-        };
-        let (ahead, rest): (Vec<_>, Vec<_>) = conjuncts(matcher).into_iter().partition(lets_ahead);
-        return (!ahead.is_empty()).then_some((ahead, rest));
+            if read.whole_document || is_random(part) {
+                moving.fixed.insert(number);
+            }
+            for path in &read.paths {
+                match moving.by_path.get_mut(path) {
+                    Some(parts) => parts.insert(number),
+                    None => moving.by_path.entry(path.clone()).or_default().insert(number),
+                };
+            }
+            moving.parts.insert(number, (part, read));
+        }
+        moving
     }
-    let touched: Vec<String> = match stage {
-        StageSpec::Sort { limit: None, .. } => Vec::new(),
-        StageSpec::Project {
-            changed: Some(changed), ..
-        } => changed.clone(),
-        StageSpec::Unwind(unwind) => unwind
-            .index()
-            .map(|path| replaced(&path.to_string()))
-            .into_iter()
-            .chain([unwind.path().to_string()])
-            .collect(),
-        StageSpec::Lookup(lookup) => vec![replaced(&lookup.target().to_string())],
-        StageSpec::GraphLookup(lookup) => vec![replaced(&lookup.target().to_string())],
-        _ => return None,
-    };
-    let (ahead, rest): (Vec<_>, Vec<_>) = conjuncts(matcher)
-        .into_iter()
-        .partition(|part| is_independent(part, &touched));
-    (!ahead.is_empty()).then_some((ahead, rest))
-}
 
-fn is_independent(part: &MatchExpr, touched: &[String]) -> bool {
-    let mut read = Dependencies::default();
-    part.add_dependencies(&mut read);
-    if touched.is_empty() {
-        return true;
+    /// Takes off those that may not be tested before `stage`; `None` where none may be.
+    fn stop_before(&mut self, stage: &StageSpec) -> Option<BTreeSet<usize>> {
+        let stopped = match stage {
+            StageSpec::Planned(stage) => {
+                let stays = |(number, (part, read)): (&usize, &(&MatchExpr, Dependencies))| {
+                    (!stage.lets_ahead(part, read)).then_some(*number)
+                };
+                self.parts.iter().filter_map(stays).collect()
+            }
+            StageSpec::Sort { limit: None, .. } => BTreeSet::new(),
+            StageSpec::Project {
+                changed: Some(changed), ..
+            } => self.touched_by(changed),
+            StageSpec::Unwind(unwind) => {
+                let index = unwind.index().map(|path| replaced(&path.to_string()));
+                let touched: Vec<String> = index.into_iter().chain([unwind.path().to_string()]).collect();
+                self.touched_by(&touched)
+            }
+            StageSpec::Lookup(lookup) => self.touched_by(&[replaced(&lookup.target().to_string())]),
+            StageSpec::GraphLookup(lookup) => self.touched_by(&[replaced(&lookup.target().to_string())]),
+            _ => return None,
+        };
+        for number in &stopped {
+            let Some((_, read)) = self.parts.remove(number) else {
+                continue;
+            };
+            self.fixed.remove(number);
+            for path in &read.paths {
+                if let Some(parts) = self.by_path.get_mut(path) {
+                    parts.remove(number);
+                }
+            }
+        }
+        Some(stopped)
     }
-    !is_random(part)
-        && !read.whole_document
-        && read
-            .paths
-            .iter()
-            .all(|path| touched.iter().all(|other| !overlap(path, other)))
+
+    /// Those that read one of these paths, what is below it, or what it is in.
+    fn touched_by(&self, paths: &[String]) -> BTreeSet<usize> {
+        if paths.is_empty() {
+            return BTreeSet::new();
+        }
+        let mut touched = self.fixed.clone();
+        for path in paths {
+            let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
+            let above = ends.filter_map(|end| self.by_path.get(&path[..end]));
+            let inside = format!("{path}.");
+            let below = self.by_path.range(inside.clone()..);
+            let below = below
+                .take_while(|(other, _)| other.starts_with(&inside))
+                .map(|(_, parts)| parts);
+            touched.extend(above.chain(below).flatten());
+        }
+        touched
+    }
 }
 
 /// Whether a filter is a matter of chance: then it counts how many documents it is asked about.
@@ -217,15 +312,6 @@ fn is_random(part: &MatchExpr) -> bool {
 /// What setting a value at a path may change: a scalar or an array on the way becomes a document.
 pub(super) fn replaced(path: &str) -> String {
     path.split('.').next().unwrap_or(path).to_owned()
-}
-
-/// Whether one path is the other or leads into it.
-fn overlap(a: &str, b: &str) -> bool {
-    let leads_into = |short: &str, long: &str| {
-        long.strip_prefix(short)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    leads_into(a, b) || leads_into(b, a)
 }
 
 /// Tells a `$sort` how many documents the stages behind it let through.

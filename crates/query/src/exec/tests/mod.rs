@@ -13,6 +13,7 @@ mod paths;
 mod pipelines;
 mod plans;
 mod property;
+mod replans;
 mod spilling;
 mod text;
 mod update_model;

@@ -1,0 +1,169 @@
+//! Plans of the cache that are bad for the values of a query.
+
+use super::cases::{array, empty};
+use super::fixture::{Fixture, ns};
+use super::{count, distinct};
+use crate::exec::{ExecContext, ExecState, aggregate, find};
+use crate::plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
+use bson::{RawDocumentBuf, doc, rawdoc};
+
+const DOCUMENTS: i32 = 4000;
+/// More than a failed trial and a race look at, and less than the bad plan does.
+const EXAMINED_MAX: u64 = 1500;
+
+/// `a` and `b` are 1 in one document each, and 0 in all others. Both are indexed.
+fn skewed(seed: u64) -> Fixture {
+    let fixture = Fixture::new(seed);
+    fixture.create("c", empty());
+    fixture.index("c", rawdoc! { "a": 1 }, empty()).expect("indexed");
+    fixture.index("c", rawdoc! { "b": 1 }, empty()).expect("indexed");
+    for i in 0..DOCUMENTS {
+        let document = rawdoc! { "_id": i, "a": i32::from(i == 5), "b": i32::from(i == 7) };
+        fixture.insert("c", &document).expect("inserted");
+    }
+    fixture
+}
+
+/// Each of these is dear by the other's plan.
+fn filters() -> [(RawDocumentBuf, i32); 2] {
+    [(rawdoc! { "a": 1, "b": 0 }, 5), (rawdoc! { "a": 0, "b": 1 }, 7)]
+}
+
+/// What an operation that runs `query` has examined, replans and plans of the cache.
+fn figures<T>(fixture: &Fixture, query: impl FnOnce(&ExecContext<'_>) -> T) -> (T, u64, u64, u64) {
+    let op = fixture.op();
+    let found = query(&fixture.context(&op));
+    let counters = op.counters();
+    let examined = counters.keys_examined.get() + counters.docs_examined.get();
+    (
+        found,
+        examined,
+        counters.replanned.get(),
+        counters.plan_cache_hits.get(),
+    )
+}
+
+fn ids(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Vec<i32> {
+    let mut documents: Vec<RawDocumentBuf> = Vec::new();
+    let mut executor = find(context, request).expect("planned");
+    while executor.next_documents(context, &mut documents).expect("run") == ExecState::More {}
+    let id = |document: &RawDocumentBuf| document.get_i32("_id").expect("an _id");
+    documents.iter().map(id).collect()
+}
+
+/// Every other query of a shape ran by the plan of the one before, to its end.
+#[test]
+fn finds_are_planned_anew_when_the_cached_plan_works_too_much() {
+    let fixture = skewed(9101);
+    for turn in 0..6 {
+        for (filter, id) in filters() {
+            let request = FindRequest::new(ns("c"), &filter);
+            let (found, examined, replanned, hits) = figures(&fixture, |context| ids(context, &request));
+            assert_eq!(found, [id]);
+            assert!(examined < EXAMINED_MAX, "{filter:?} in turn {turn}: {examined}");
+            let is_first = turn == 0 && id == 5;
+            assert_eq!((replanned, hits), (u64::from(!is_first), u64::from(!is_first)));
+        }
+    }
+    // What is good for the values stays.
+    let (filter, _) = &filters()[1];
+    let request = FindRequest::new(ns("c"), filter);
+    let (_, _, replanned, hits) = figures(&fixture, |context| ids(context, &request));
+    assert_eq!((replanned, hits), (0, 1));
+}
+
+#[test]
+fn all_who_run_plans_have_them_planned_anew() {
+    let fixture = skewed(9102);
+    for _ in 0..3 {
+        for (filter, id) in filters() {
+            let plain = bson::Document::try_from(filter.as_ref()).expect("BSON");
+            let request = CountRequest {
+                limit: Some(10),
+                ..CountRequest::new(ns("c"), &filter)
+            };
+            let (counted, examined, ..) = figures(&fixture, |context| count(context, &request).expect("run"));
+            assert_eq!(counted, 1);
+            assert!(examined < EXAMINED_MAX, "count of {filter:?}: {examined}");
+
+            let request = DistinctRequest::new(ns("c"), "_id", &filter);
+            let (values, examined, ..) = figures(&fixture, |context| distinct(context, &request).expect("run"));
+            assert_eq!(values, [id.into()]);
+            assert!(examined < EXAMINED_MAX, "distinct of {filter:?}: {examined}");
+
+            let pipeline = array(&[doc! { "$match": plain }, doc! { "$set": { "x": 1 } }]);
+            let request = AggregateRequest::new(ns("c"), "test", &pipeline);
+            let (found, examined, ..) = figures(&fixture, |context| {
+                let mut documents: Vec<RawDocumentBuf> = Vec::new();
+                let mut executor = aggregate(context, &request).expect("planned");
+                while executor.next_documents(context, &mut documents).expect("run") == ExecState::More {}
+                documents
+            });
+            assert_eq!(
+                found,
+                [rawdoc! { "_id": id, "a": i32::from(id == 5), "b": i32::from(id == 7), "x": 1 }]
+            );
+            assert!(examined < EXAMINED_MAX, "aggregate of {filter:?}: {examined}");
+
+            for takes_one in [false, true] {
+                let request = FindRequest {
+                    for_write: true,
+                    takes_one,
+                    ..FindRequest::new(ns("c"), &filter)
+                };
+                let (records, examined, ..) = figures(&fixture, |context| {
+                    let mut executor = find(context, &request).expect("planned");
+                    let mut next = || executor.next_record(context).expect("run");
+                    std::iter::from_fn(&mut next).count()
+                });
+                assert_eq!(records, 1);
+                // Who takes one does not go on behind it.
+                assert!(takes_one || examined < EXAMINED_MAX, "write to {filter:?}: {examined}");
+            }
+        }
+    }
+}
+
+/// Rows that a trial has read ahead come first, each once, and are gone with their collection.
+#[test]
+fn rows_of_a_trial_are_given_like_others() {
+    let fixture = skewed(9104);
+    let filter = rawdoc! { "a": 0, "b": { "$lte": 0 } };
+    let sort = rawdoc! { "_id": -1 };
+    for (sort, batch) in [(None, 1000), (None, 7), (Some(&*sort), 3), (Some(&*sort), 101)] {
+        let request = FindRequest {
+            sort,
+            limit: Some(if sort.is_some() { 300 } else { 4000 }),
+            ..FindRequest::new(ns("c"), &filter)
+        };
+        let wanted: Vec<i32> = match sort {
+            None => (0..DOCUMENTS).filter(|i| ![5, 7].contains(i)).collect(),
+            Some(_) => (0..DOCUMENTS).rev().take(300).collect(),
+        };
+        for from_cache in [false, true] {
+            let mut executor = fixture.with(|context| find(context, &request)).expect("planned");
+            executor.release();
+            let results = fixture.all(&mut executor, batch);
+            let ids: Vec<i32> = results.iter().map(|d| d.get_i32("_id").expect("an _id")).collect();
+            assert_eq!(ids, wanted, "{sort:?}, {from_cache}");
+        }
+    }
+    let request = FindRequest::new(ns("c"), &filter);
+    let mut cut_off = Vec::new();
+    for _ in 0..2 {
+        let mut executor = fixture.with(|context| find(context, &request)).expect("planned");
+        executor.release();
+        assert_eq!(fixture.batch(&mut executor, 2, &mut Vec::new()), ExecState::More);
+        cut_off.push(executor);
+    }
+    fixture
+        .storage
+        .drop_collection(&fixture.op(), &ns("c"))
+        .expect("dropped");
+    for mut executor in cut_off {
+        let error = fixture
+            .with(|context| executor.next_documents(context, &mut Vec::new()))
+            .expect_err("its collection is gone");
+        assert_eq!(error.code(), Some(wire::ErrorCode::QueryPlanKilled));
+    }
+}

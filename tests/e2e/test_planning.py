@@ -1,0 +1,83 @@
+"""Which plan a query runs by, where other values would have another one run."""
+
+COUNT = 6000
+# Less than the plan of the other query looks at, and more than its trial does.
+EXAMINED_MAX = 1500
+
+
+def test_a_cached_plan_that_works_too_much_is_replaced_within_the_query(client, db):
+    db.c.insert_many([{"_id": i, "a": int(i == 5), "b": int(i == 7)} for i in range(COUNT)])
+    db.c.create_index("a")
+    db.c.create_index("b")
+    db.command("profile", 2)
+    before = client.admin.command("serverStatus")["metrics"]["query"]["planCache"]["classic"]
+    queries = [({"a": 1, "b": 0}, 5), ({"a": 0, "b": 1}, 7)]
+    for turn in range(3):
+        for query, found in queries:
+            assert [d["_id"] for d in db.c.find(query)] == [found]
+            assert db.c.count_documents(query) == 1
+            assert db.c.distinct("_id", query) == [found]
+            assert [d["x"] for d in db.c.aggregate([{"$match": query}, {"$set": {"x": {"$add": ["$_id", 1]}}}])] == [found + 1]
+            assert db.c.update_many(query, {"$set": {f"many{turn}": True}}).modified_count == 1
+            assert db.c.update_one(query, {"$set": {f"one{turn}": True}}).modified_count == 1
+            assert db.c.find_one_and_update(query, {"$set": {f"found{turn}": True}})["_id"] == found
+    db.command("profile", 0)
+    entries = [entry for entry in db["system.profile"].find() if entry["ns"].endswith(".c")]
+    assert len(entries) == 3 * 2 * 7
+    for entry in entries:
+        examined = entry["keysExamined"] + entry["docsExamined"]
+        assert examined <= EXAMINED_MAX, entry
+    assert sum(entry.get("replanned", False) for entry in entries) >= 8
+    assert all(entry["fromPlanCache"] for entry in entries if "replanned" in entry)
+    after = client.admin.command("serverStatus")["metrics"]["query"]["planCache"]["classic"]
+    assert after["replanned"] - before["replanned"] >= 8 and after["hits"] > before["hits"]
+    assert after["misses"] > before["misses"]
+    assert all(d[f"{kind}{turn}"] for d in db.c.find({"_id": {"$in": [5, 7]}}) for kind in ("many", "one", "found") for turn in range(3))
+    assert db.c.count_documents({"many0": {"$exists": True}}) == 2
+
+
+def test_writes_of_many_by_a_cached_plan_write_each_once(db):
+    db.c.insert_many([{"_id": i, "a": i % 3, "b": i % 2, "n": 0} for i in range(1200)])
+    db.c.create_index("a")
+    db.c.create_index("b")
+    for expected in range(1, 4):
+        assert db.c.update_many({"a": 1, "b": 1}, {"$inc": {"n": 1}}).modified_count == 200
+        assert db.c.distinct("n", {"a": 1, "b": 1}) == [expected]
+        assert db.c.distinct("n", {"a": {"$ne": 1}}) == [0]
+    assert db.c.delete_many({"a": 1, "b": 1}).deleted_count == 200
+    assert db.c.count_documents({}) == 1000
+
+
+def test_variables_of_a_merge_pipeline(db):
+    db.s.insert_many([{"_id": i, "n": i} for i in range(50)])
+    db.t.insert_many([{"_id": i} for i in range(50)])
+    merge = {"into": "t", "let": {"own": "$n", "both": {"$add": ["$n", "$$given"]}}}
+    merge["whenMatched"] = [{"$set": {"own": "$$own", "both": "$$both", "given": "$$given", "text": {"$strLenBytes": "$$text"}}}]
+    db.s.aggregate([{"$merge": merge}], let={"given": 100, "both": -1, "text": "x" * 100_000})
+    expected = [{"_id": i, "own": i, "both": i + 100, "given": 100, "text": 100_000} for i in range(50)]
+    assert list(db.t.find().sort("_id", 1)) == expected
+
+
+def test_large_conditions_find_the_same_with_indexes(db):
+    count = 4000
+    db.c.insert_many([{"_id": i, "a": i} for i in range(0, 2 * count, 1000)])
+    queries = [
+        {"$and": [{"a": {"$ne": i}} for i in range(count)]},
+        {"$nor": [{"a": i} for i in range(count)]},
+        {"$and": [{"a": {"$in": list(range(0, 2 * count, 2))}}, *({"a": {"$gt": i}} for i in range(count - 1000))]},
+    ]
+    pipeline = [{"$addFields": {f"f{i}": 1}} for i in range(100)] + [{"$match": {"a": {"$in": list(range(count))}}}]
+    text = "x" * 100_000
+    many = {"$expr": {"$and": [{"$gte": ["$a", "$$text"]}] * 200}}
+
+    def answers():
+        found = [sorted(d["_id"] for d in db.c.find(query)) for query in queries]
+        found.append(sorted(d["_id"] for d in db.c.aggregate(pipeline)))
+        return found + [sorted(d["_id"] for d in db.c.aggregate([{"$match": many}], let={"text": text}))]
+
+    db.c.insert_many([{"_id": -1, "a": "x" * 10}, {"_id": -2, "a": "y"}])
+    without = answers()
+    assert without[0] == without[1] == [-2, -1, *range(count, 2 * count, 1000)] and without[4] == [-2]
+    db.c.create_index("a")
+    db.c.create_index([("a", -1), ("b", 1)])
+    assert answers() == without
