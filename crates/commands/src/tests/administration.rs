@@ -2,7 +2,7 @@
 
 use super::{Bench, code, first_batch, succeeded, write_errors};
 use crate::Peer;
-use crate::client::Begun;
+use crate::client::{Begun, WithoutClient};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 
@@ -243,7 +243,7 @@ fn killed_sessions_end_their_operations() {
                     started: std::time::Duration::ZERO,
                     session,
                     transaction: None,
-                    ends_with_client: true,
+                    without_client: WithoutClient::Ends,
                 };
                 client.begin(operation.clone(), &begun);
                 (client, operation)
