@@ -259,6 +259,16 @@ def test_what_is_not_there_says_so(client, db):
     assert db.list_collection_names() == []
 
 
+def test_statistics_of_a_view_are_not_its_pipelines(db):
+    db.create_collection("v", viewOn="c", pipeline=[{"$match": {"a": 1}}])
+    [of_view] = db.v.aggregate([{"$collStats": {"latencyStats": {}}}])
+    assert of_view["ns"] == f"{db.name}.v" and "reads" in of_view["latencyStats"]
+    for part in ["storageStats", "count"]:
+        with pytest.raises(OperationFailure) as refused:
+            db.v.aggregate([{"$collStats": {part: {}}}])
+        assert refused.value.code == 166, part
+
+
 def test_a_lock_that_somebody_else_has_is_refused_at_once(client, db):
     """It was tried 17 times: whoever locks by an upsert cannot get what is not free, as the filter tells of more than the key."""
     conflicts = lambda: client.admin.command("serverStatus")["metrics"]["operation"]["writeConflicts"]  # noqa: E731
