@@ -281,6 +281,8 @@ fn killed_sessions_end_their_operations() {
     kill(by_pattern(doc! { "lsid": of_user }), [false, false, false]);
     kill(doc! { "endSessions": [session(1)] }, [false, false, false]);
     let bench = Bench::new();
+    bench.ok(doc! { "killAllSessions": [], "unknownField": 1 });
+    bench.ok(doc! { "killAllSessionsByPattern": [], "unknownField": 1 });
     assert_eq!(bench.code(doc! { "killAllSessions": [{ "user": "u" }] }), 40414);
     assert_eq!(bench.code(doc! { "killAllSessions": [{ "user": 1, "db": "d" }] }), 14);
     assert_eq!(bench.code(doc! { "killAllSessions": [1] }), 14);
