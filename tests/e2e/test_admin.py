@@ -260,6 +260,37 @@ def test_what_is_not_there_says_so(client, db):
     assert db.list_collection_names() == []
 
 
+def test_statistics_of_a_view_are_not_its_pipelines(db):
+    db.create_collection("v", viewOn="c", pipeline=[{"$match": {"a": 1}}])
+    [of_view] = db.v.aggregate([{"$collStats": {"latencyStats": {}}}])
+    assert of_view["ns"] == f"{db.name}.v" and "reads" in of_view["latencyStats"]
+    for part in ["storageStats", "count"]:
+        with pytest.raises(OperationFailure) as refused:
+            db.v.aggregate([{"$collStats": {part: {}}}])
+        assert refused.value.code == 166, part
+
+
+def test_a_lock_that_somebody_else_has_is_refused_at_once(client, db):
+    """It was tried 17 times: whoever locks by an upsert cannot get what is not free, as the filter tells of more than the key."""
+    conflicts = lambda: client.admin.command("serverStatus")["metrics"]["operation"]["writeConflicts"]  # noqa: E731
+    db.locks.insert_one({"_id": "L", "until": 100})
+    db.locks.create_index("k", unique=True)
+    before = conflicts()
+    update = {"q": {"_id": "L", "until": {"$lt": 50}}, "u": {"$set": {"until": 60}}, "upsert": True}
+    [error] = db.command("update", "locks", updates=[update])["writeErrors"]
+    assert error["code"] == 11000
+    with pytest.raises(OperationFailure) as refused:
+        db.command("findAndModify", "locks", query=update["q"], update=update["u"], upsert=True)
+    assert refused.value.code == 11000
+    db.locks.update_one({"_id": "L"}, {"$set": {"k": 5}})
+    # The key is another one than that of the filter.
+    other = {"q": {"k": 77}, "u": {"$set": {"k": 5}}, "upsert": True}
+    [error] = db.command("update", "locks", updates=[other])["writeErrors"]
+    assert error["code"] == 11000
+    assert conflicts() == before
+    assert db.locks.find_one() == {"_id": "L", "until": 100, "k": 5}
+
+
 def test_sessions(client, db):
     with client.start_session() as session:
         db.c.insert_one({"_id": 1}, session=session)

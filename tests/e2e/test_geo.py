@@ -434,3 +434,19 @@ def test_hashed_indexes(db, seed):
     assert list(db.c.index_information()) == ["_id_", "a_hashed", "kind_1_b.c_hashed"]
     with pytest.raises(pymongo.errors.DuplicateKeyError):
         db.c.insert_one({"_id": 1000})
+
+
+def test_a_partial_index_of_what_lies_in_a_region(db):
+    region = {"loc": {"$geoWithin": {"$centerSphere": [[0, 0], 0.1]}}}
+    db.c.insert_many([{"_id": i, "n": i % 5, "loc": [i, 0]} for i in range(60)])
+    db.c.create_index("n", partialFilterExpression=region)
+    inside = {"n": 1, **region}
+    assert sorted(each["_id"] for each in db.c.find(inside)) == [1]
+    assert "IXSCAN" in str(db.c.find(inside).explain()["queryPlanner"]["winningPlan"])
+    # What another region has need not be in the index.
+    other = {"n": 1, "loc": {"$geoWithin": {"$centerSphere": [[0, 0], 0.2]}}}
+    assert sorted(each["_id"] for each in db.c.find(other)) == [1, 6, 11]
+    assert sorted(each["_id"] for each in db.c.find({"n": 1})) == list(range(1, 60, 5))
+    db.c.update_one({"_id": 1}, {"$set": {"loc": [50, 0]}})
+    assert list(db.c.find(inside)) == []
+    assert db.command("validate", "c", full=True)["valid"]

@@ -130,6 +130,69 @@ def test_money_is_neither_made_nor_lost(db):
     assert sum(each["n"] for each in db.accounts.find()) == accounts * start
 
 
+def wait_for_lock(db, command):
+    def waits():
+        running = db.client.admin.command("currentOp", **{f"command.{command}": {"$exists": True}})["inprog"]
+        return any(each.get("waitingForLock") for each in running)
+
+    wait(waits)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"collMod": "a", "validationLevel": "moderate"},
+        {"createIndexes": "a", "indexes": [{"key": {"n": 1}, "name": "n_1"}]},
+        {"aggregate": "b", "pipeline": [{"$out": "a"}], "cursor": {}},
+        {"drop": "a"},
+        {"dropDatabase": 1},
+    ],
+    ids=lambda command: next(iter(command)),
+)
+def test_readers_do_not_stand_behind_who_waits_for_an_idle_transaction(member, db, command):
+    """A transaction that had read one document and was forgotten, and one definition: reads waited until it expired."""
+    name = next(iter(command))
+    db.a.insert_one({"_id": 1})
+    db.b.insert_one({"_id": 2})
+    answers = []
+    with db.client.start_session() as session, session.start_transaction():
+        assert db.a.find_one(session=session)
+        changes = threading.Thread(target=lambda: answers.append(send(member, db.name, command)))
+        changes.start()
+        wait_for_lock(db, name)
+        for found in [db.a.find_one(max_time_ms=20_000), next(db.a.aggregate([{"$match": {}}], maxTimeMS=20_000))]:
+            assert found == {"_id": 1}
+        assert db.b.find_one(max_time_ms=20_000) == {"_id": 2}
+        assert db.command("count", "a", maxTimeMS=20_000)["n"] == 1
+        # Writers wait, as does whoever begins a transaction.
+        with pytest.raises(OperationFailure) as late:
+            db.command("insert", "a", documents=[{}], maxTimeMS=100)
+        assert late.value.code == 50
+        with db.client.start_session() as other, pytest.raises(OperationFailure) as late:
+            other.start_transaction()
+            db.a.find_one(session=other)
+        assert late.value.code == 24 and late.value.has_error_label("TransientTransactionError")
+        assert not answers
+    changes.join()
+    [answer] = answers
+    assert answer["ok"] == 1, answer
+    if "drop" in name:
+        assert db.a.find_one() is None
+
+
+def test_a_definition_whose_client_has_gone_is_given_up(member, db):
+    """It kept writers waiting for a transaction although nobody wanted it any more."""
+    db.a.insert_one({"_id": 1})
+    with db.client.start_session() as session, session.start_transaction():
+        assert db.a.find_one(session=session)
+        body = bson.encode({"drop": "a", "$db": db.name})
+        with socket.create_connection(("127.0.0.1", member.port), timeout=60) as connection:
+            connection.sendall(struct.pack("<iiiiiB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
+            wait_for_lock(db, "drop")
+        db.command("insert", "a", documents=[{"_id": 2}], maxTimeMS=40_000)
+    assert [each["_id"] for each in db.a.find()] == [1, 2]
+
+
 def test_causal_reads_and_concerns(db):
     with db.client.start_session(causal_consistency=True) as session:
         db.c.insert_one({"_id": 1}, session=session)

@@ -96,8 +96,8 @@ pub(crate) struct Current {
     pub session: Option<SessionId>,
     /// The number of the transaction that it is a statement of.
     pub transaction: Option<i64>,
-    /// It ends when the other end is gone.
-    ends_with_client: bool,
+    /// What it does when the other end is gone.
+    without_client: WithoutClient,
     /// The session of the operation before, when that began in this second (monotonic).
     noted: (Option<SessionId>, u64),
     pub command: &'static str,
@@ -119,8 +119,20 @@ pub(crate) struct Begun<'b> {
     pub session: Option<SessionId>,
     /// The number of the transaction that it is a statement of.
     pub transaction: Option<i64>,
-    /// It is of no use without its client.
-    pub ends_with_client: bool,
+    /// What it does when its client is gone.
+    pub without_client: WithoutClient,
+}
+
+/// What becomes of an operation whose client is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WithoutClient {
+    /// It is of no use then.
+    Ends,
+    /// What it has begun, or may have written, it ends. It does not wait to begin.
+    EndsUnlessBegun,
+    /// Nobody was to hear of it anyway.
+    #[default]
+    GoesOn,
 }
 
 /// What is kept of a request that waits without a thread: for its turn, or for an event.
@@ -231,7 +243,7 @@ impl Client {
         current.started = begun.started;
         current.session = begun.session;
         current.transaction = begun.transaction;
-        current.ends_with_client = begun.ends_with_client;
+        current.without_client = begun.without_client;
         current.namespace.clear();
         current.namespace.push_str(begun.database);
         current.plan_summary.clear();
@@ -244,7 +256,7 @@ impl Client {
 
     /// All that the running operation was asked to do is done. What it still waits for is for its client to know.
     pub(crate) fn only_waits(&self) {
-        self.current.lock().ends_with_client = true;
+        self.current.lock().without_client = WithoutClient::Ends;
     }
 
     /// Names the collection and the plan of the running operation, for `currentOp`.
@@ -289,10 +301,10 @@ impl Client {
 
     /// The other end is gone: its operation is interrupted, unless it has to do what it was asked to without it.
     pub(crate) fn set_gone(&self) {
-        self.with_current(|current, operation| {
-            if current.ends_with_client {
-                operation.kill();
-            }
+        self.with_current(|current, operation| match current.without_client {
+            WithoutClient::Ends => operation.kill(),
+            WithoutClient::EndsUnlessBegun => operation.abandon(),
+            WithoutClient::GoesOn => {}
         });
     }
 }

@@ -315,12 +315,6 @@ impl ReadConcern {
     /// Reads one.
     pub fn read(document: &RawDocument, deployment: &Deployment) -> Result<Self> {
         let arguments = Arguments::of("readConcern");
-        let needs_replica_set = |what: String| {
-            CommandError::new(
-                ErrorCode::NotAReplicaSet,
-                format!("node needs to be a replica set member to use {what}"),
-            )
-        };
         let mut concern = Self::implicit(deployment);
         let mut timeless = None;
         arguments.each(document, |name, value| {
@@ -332,9 +326,6 @@ impl ReadConcern {
                         "local" => ReadLevel::Local,
                         "available" => ReadLevel::Available,
                         "majority" => ReadLevel::Majority,
-                        level @ ("linearizable" | "snapshot") if !deployment.is_member => {
-                            return Err(needs_replica_set(format!("read concern '{level}'")));
-                        }
                         "linearizable" => ReadLevel::Linearizable,
                         "snapshot" => ReadLevel::Snapshot,
                         other => {
@@ -352,9 +343,6 @@ impl ReadConcern {
                             ErrorCode::InvalidOptions,
                             format!("readConcern.{name} cannot be Timestamp(0, 0)"),
                         ));
-                    }
-                    RawBsonRef::Timestamp(_) if !deployment.is_member => {
-                        return Err(needs_replica_set(format!("readConcern.{name}")));
                     }
                     RawBsonRef::Timestamp(time) if name == "atClusterTime" => {
                         concern.at = Some(ClusterTime::from(time))
@@ -382,6 +370,25 @@ impl ReadConcern {
                 invalid("afterClusterTime field can be set only if level is equal to majority, local, or snapshot")
             }
             _ => Ok(concern),
+        }
+    }
+
+    /// Fails where only a member of a replica set reads like that.
+    pub fn check_membership(&self, deployment: &Deployment) -> Result<()> {
+        match self.level {
+            _ if deployment.is_member => Ok(()),
+            level @ (ReadLevel::Linearizable | ReadLevel::Snapshot) => Err(CommandError::new(
+                ErrorCode::NotAReplicaSet,
+                format!(
+                    "node needs to be a replica set member to use read concern '{}'",
+                    level.name()
+                ),
+            )),
+            _ if self.after.is_some() || self.at.is_some() => Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                "Cannot specify afterClusterTime or atClusterTime readConcern without replication enabled",
+            )),
+            _ => Ok(()),
         }
     }
 }

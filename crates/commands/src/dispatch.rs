@@ -6,7 +6,7 @@ mod cluster_time;
 
 use self::admission::Next;
 use crate::audited::AuditEvent;
-use crate::client::{Begun, Client, PutOff};
+use crate::client::{Begun, Client, PutOff, WithoutClient};
 use crate::command::default_concerns;
 use crate::command::parameters::set_at_start;
 use crate::command::write_stages;
@@ -326,18 +326,22 @@ impl<'c> Call<'c> {
             started,
             session: generic.session,
             transaction: generic.transaction.and_then(TransactionFields::transaction_number),
-            ends_with_client: self.ends_with_client(),
+            without_client: self.without_client(),
         };
         let is_new_use = self.server.begin(self.client, &operation, &begun);
         (operation, started, is_new_use)
     }
 
-    /// Whether the request is of no use once the client is gone: it only reads. Without a reply that is of even less
-    /// use, and must not wait for longer than its connection lasts.
-    fn ends_with_client(&self) -> bool {
+    /// What only reads is of no use once the client is gone. Without a reply that is of even less use, and must not
+    /// wait for longer than its connection lasts.
+    fn without_client(&self) -> WithoutClient {
         // Of those only `aggregate` takes a write concern.
         let writes = || self.command.has_write_concern && write_stages::writes(self.request.body);
-        self.command.ends_with_client && !writes()
+        match self.command.ends_with_client && !writes() {
+            true => WithoutClient::Ends,
+            false if self.request.has_reply => WithoutClient::EndsUnlessBegun,
+            false => WithoutClient::GoesOn,
+        }
     }
 
     /// What follows the command, whatever it came to: other parts of the server take up what it changed, and the client

@@ -87,6 +87,7 @@ impl<'i> Generic<'i> {
         if !is_transaction {
             command.check_read_concern(&self.read_concern)?;
         }
+        self.read_concern.check_membership(deployment)?;
         let Some(number) = self.number else {
             return match (self.autocommit, self.start) {
                 (None, None) => Ok(None),

@@ -1,17 +1,22 @@
 //! The lock of one collection with the modes IS, IX, S and X.
 //!
-//! All of it is one word: counts of the three shared modes, a bit for X and two bits that say somebody waits. Taking
-//! and giving back an uncontended lock is one compare-and-swap and one subtraction. Waiters sleep on a condition
-//! variable; they set the bits under its mutex before they look a last time, and who gives back looks at the bits, so
-//! that no wake-up is lost.
+//! All of it is one word: counts of the three shared modes, a bit for X and three bits that say who waits and who may
+//! pass. Taking and giving back an uncontended lock is one compare-and-swap and one subtraction. Waiters sleep on a
+//! condition variable; they set the bits under its mutex before they look a last time, and who gives back looks at the
+//! bits, so that no wake-up is lost.
 //!
 //! A waiting S or X keeps new holders out, so that it is not starved, except operations that hold a collection lock
-//! already: those must never wait for somebody who waits (no cycle can form). A [`Claim`] keeps them out, too, for who
-//! wants several locks and waits for one of them at a time.
+//! already: those must never wait for somebody who waits (no cycle can form). While it waits for a *long holder*, which
+//! keeps the lock also while it does nothing, newcomers in IS pass as well: it would not get the lock one moment sooner
+//! without them, and they might wait for a minute. Newcomers that would be long holders do not pass, so that their
+//! number falls; with the last one gone the others wait, too, and those that are inside end by themselves.
+//! [`Claims`] keep newcomers out of several locks in the same way, for who wants all of them and waits for one at a
+//! time.
 
 use crate::waiter::WAIT_SLICE;
 use crate::{LockMode, Waiter};
 use rcu::{Condvar, Mutex, schedule_point};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,6 +29,8 @@ const X: u64 = 1 << 60;
 const PENDING: u64 = 1 << 61;
 /// Somebody sleeps.
 const SLEEPERS: u64 = 1 << 62;
+/// Who waits for S or X waits for a long holder: readers may pass.
+const READERS_PASS: u64 = 1 << 63;
 const IX_MASK: u64 = (S_ONE - 1) & !(IX_ONE - 1);
 const S_MASK: u64 = (X - 1) & !(S_ONE - 1);
 
@@ -51,9 +58,34 @@ impl LockMode {
 #[derive(Default)]
 struct Waiting {
     sleepers: u32,
+    /// Who waits for S or X, and claims.
     pending: u32,
+    /// The claims among them that let readers pass, as they wait for a long holder of another lock.
+    patient: u32,
+    long_holders: u32,
     /// The sleepers, by their numbers, and the mode that each wants.
     queue: Vec<(u32, LockMode)>,
+}
+
+impl Waiting {
+    /// What of it the word shows.
+    fn bits(&self) -> u64 {
+        // One who waits for this lock alone is not held up by the claims of others.
+        let readers_pass = self.long_holders > 0 || (self.pending > 0 && self.patient == self.pending);
+        (if self.sleepers > 0 { SLEEPERS } else { 0 })
+            | (if self.pending > 0 { PENDING } else { 0 })
+            | (if readers_pass { READERS_PASS } else { 0 })
+    }
+}
+
+/// Who is not kept out by those who wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passes {
+    /// Who holds a lock already, or wants S or X.
+    Always,
+    /// A reader that gives it back soon, while they wait for a long holder.
+    LongWaits,
+    Never,
 }
 
 /// Who has a lock and who waits for it, at about one moment.
@@ -74,11 +106,15 @@ pub struct CollectionLock {
 }
 
 impl CollectionLock {
-    fn try_take(&self, mode: LockMode, pass_pending: bool) -> bool {
-        let conflicts = mode.conflicts() | if pass_pending { 0 } else { PENDING };
+    fn try_take(&self, mode: LockMode, passes: Passes) -> bool {
+        let is_kept_out = |word: u64| match passes {
+            Passes::Always => false,
+            Passes::LongWaits => word & (PENDING | READERS_PASS) == PENDING,
+            Passes::Never => word & PENDING != 0,
+        };
         schedule_point();
         let mut word = self.word.load(Ordering::Relaxed);
-        while word & conflicts == 0 {
+        while word & mode.conflicts() == 0 && !is_kept_out(word) {
             schedule_point();
             match self
                 .word
@@ -115,6 +151,29 @@ impl CollectionLock {
         self.word.load(Ordering::Relaxed) & SLEEPERS != 0
     }
 
+    /// Changes what is known of waiters and long holders, and shows it. Whoever may pass now is woken.
+    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.waiting.lock();
+        change(&mut waiting);
+        self.show(&waiting);
+    }
+
+    fn show(&self, waiting: &Waiting) {
+        const SHOWN: u64 = PENDING | SLEEPERS | READERS_PASS;
+        let bits = waiting.bits();
+        schedule_point();
+        let shown = |word: u64| Some(word & !SHOWN | bits);
+        let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shown);
+        let changed = before.unwrap_or_else(|same| same) ^ bits;
+        if waiting.sleepers > 0 && changed & (PENDING | READERS_PASS) != 0 {
+            self.released.notify_all();
+        }
+    }
+
+    fn has_long_holder(&self) -> bool {
+        self.waiting.lock().long_holders > 0
+    }
+
     fn release(&self, mode: LockMode) {
         schedule_point();
         let before = self.word.fetch_sub(mode.unit(), Ordering::Release);
@@ -125,19 +184,18 @@ impl CollectionLock {
     }
 
     /// Waits until the lock is taken, or the operation has to end. Returns the time waited.
-    fn wait<W: Waiter>(&self, waiter: &W, mode: LockMode, pass_pending: bool) -> Result<Duration, W::Interrupted> {
+    fn wait<W: Waiter>(&self, waiter: &W, mode: LockMode, passes: Passes) -> Result<Duration, W::Interrupted> {
         let start = waiter.now();
         let _wait = waiter.begins_to_wait(mode);
         let exclusive = matches!(mode, LockMode::Shared | LockMode::Exclusive);
+        let passes = if exclusive { Passes::Always } else { passes };
         let mut waiting = self.waiting.lock();
         waiting.sleepers += 1;
         waiting.pending += u32::from(exclusive);
         waiting.queue.push((waiter.number(), mode));
-        schedule_point();
-        self.word
-            .fetch_or(SLEEPERS | if exclusive { PENDING } else { 0 }, Ordering::Relaxed);
+        self.show(&waiting);
         let result = loop {
-            if self.try_take(mode, pass_pending || exclusive) {
+            if self.try_take(mode, passes) {
                 break Ok(());
             }
             waiting = self.released.wait_for(waiting, WAIT_SLICE);
@@ -156,47 +214,55 @@ impl CollectionLock {
         waiting.pending -= u32::from(exclusive);
         let place = waiting.queue.iter().position(|of| *of == (waiter.number(), mode));
         waiting.queue.remove(place.expect("it was put there"));
-        if waiting.pending == 0 {
-            self.word.fetch_and(!PENDING, Ordering::Relaxed);
-        }
-        if waiting.sleepers == 0 {
-            self.word.fetch_and(!SLEEPERS, Ordering::Relaxed);
-        } else if exclusive && waiting.pending == 0 {
-            // Those held back by the pending bit may pass now.
-            self.released.notify_all();
-        }
+        self.show(&waiting);
         result.map(|()| waiter.now().saturating_sub(start))
     }
 }
 
-/// Keeps new holders out of a lock as a waiting X does, until it is dropped. Holders stay, and those who hold another
-/// lock, or want S or X, pass.
-pub struct Claim {
-    lock: Arc<CollectionLock>,
+/// Keep new holders out of several locks as a waiting X does, until they are dropped. Holders stay, and those who hold
+/// another lock, or want S or X, pass; so do readers while any of the locks has a long holder.
+pub struct Claims {
+    locks: Vec<Arc<CollectionLock>>,
+    is_patient: Cell<bool>,
 }
 
-impl Claim {
+impl Claims {
     /// Never waits.
-    pub fn new(lock: &Arc<CollectionLock>) -> Self {
-        let mut waiting = lock.waiting.lock();
-        waiting.pending += 1;
-        schedule_point();
-        lock.word.fetch_or(PENDING, Ordering::Relaxed);
-        drop(waiting);
-        Self { lock: lock.clone() }
+    pub fn new(locks: Vec<Arc<CollectionLock>>) -> Self {
+        let is_patient = locks.iter().any(|lock| lock.has_long_holder());
+        for lock in &locks {
+            lock.change(|waiting| {
+                waiting.pending += 1;
+                waiting.patient += u32::from(is_patient);
+            });
+        }
+        let is_patient = Cell::new(is_patient);
+        Self { locks, is_patient }
+    }
+
+    /// Looks again for long holders: the last one may have gone, and who holds another lock may have come as one.
+    pub fn look_again(&self) {
+        let is_patient = self.locks.iter().any(|lock| lock.has_long_holder());
+        let was_patient = self.is_patient.replace(is_patient);
+        if is_patient == was_patient {
+            return;
+        }
+        for lock in &self.locks {
+            lock.change(|waiting| {
+                waiting.patient += u32::from(is_patient);
+                waiting.patient -= u32::from(was_patient);
+            });
+        }
     }
 }
 
-impl Drop for Claim {
+impl Drop for Claims {
     fn drop(&mut self) {
-        let mut waiting = self.lock.waiting.lock();
-        waiting.pending -= 1;
-        if waiting.pending == 0 {
-            schedule_point();
-            self.lock.word.fetch_and(!PENDING, Ordering::Relaxed);
-            if waiting.sleepers > 0 {
-                self.lock.released.notify_all();
-            }
+        for lock in &self.locks {
+            lock.change(|waiting| {
+                waiting.pending -= 1;
+                waiting.patient -= u32::from(self.is_patient.get());
+            });
         }
     }
 }
@@ -205,6 +271,7 @@ impl Drop for Claim {
 pub struct Held {
     lock: Arc<CollectionLock>,
     mode: LockMode,
+    is_long: bool,
     held_by_waiter: Arc<AtomicU32>,
 }
 
@@ -215,32 +282,36 @@ impl Held {
         waiter: &W,
         mode: LockMode,
     ) -> Result<(Held, Option<Duration>), W::Interrupted> {
-        let pass_pending = waiter.locks_held().load(Ordering::Relaxed) > 0;
-        let waited = match lock.try_take(mode, pass_pending) {
-            true => None,
-            false => Some(lock.wait(waiter, mode, pass_pending)?),
+        let passes = match mode {
+            _ if waiter.locks_held().load(Ordering::Relaxed) > 0 => Passes::Always,
+            LockMode::IntentShared if !waiter.holds_for_long() => Passes::LongWaits,
+            _ => Passes::Never,
         };
-        waiter.locks_held().fetch_add(1, Ordering::Relaxed);
-        Ok((
-            Held {
-                lock: lock.clone(),
-                mode,
-                held_by_waiter: waiter.locks_held().clone(),
-            },
-            waited,
-        ))
+        let waited = match lock.try_take(mode, passes) {
+            true => None,
+            false => Some(lock.wait(waiter, mode, passes)?),
+        };
+        Ok((Held::taken(lock, waiter, mode), waited))
     }
 
     /// Takes the lock only when nobody is in the way.
     pub fn try_take<W: Waiter>(lock: &Arc<CollectionLock>, waiter: &W, mode: LockMode) -> Option<Held> {
-        lock.try_take(mode, true).then(|| {
-            waiter.locks_held().fetch_add(1, Ordering::Relaxed);
-            Held {
-                lock: lock.clone(),
-                mode,
-                held_by_waiter: waiter.locks_held().clone(),
-            }
-        })
+        lock.try_take(mode, Passes::Always)
+            .then(|| Held::taken(lock, waiter, mode))
+    }
+
+    fn taken<W: Waiter>(lock: &Arc<CollectionLock>, waiter: &W, mode: LockMode) -> Held {
+        let is_long = waiter.holds_for_long();
+        if is_long {
+            lock.change(|waiting| waiting.long_holders += 1);
+        }
+        waiter.locks_held().fetch_add(1, Ordering::Relaxed);
+        Held {
+            lock: lock.clone(),
+            mode,
+            is_long,
+            held_by_waiter: waiter.locks_held().clone(),
+        }
     }
 
     /// The mode it is held in.
@@ -251,6 +322,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if self.is_long {
+            self.lock.change(|waiting| waiting.long_holders -= 1);
+        }
         self.lock.release(self.mode);
         self.held_by_waiter.fetch_sub(1, Ordering::Relaxed);
     }
@@ -325,7 +399,7 @@ mod tests {
     fn a_claim_keeps_newcomers_out_until_it_is_dropped() {
         let (lock, holder) = (Arc::new(CollectionLock::default()), Client::default());
         let first = Held::take(&lock, &holder, LockMode::IntentShared).unwrap().0;
-        let claims = [Claim::new(&lock), Claim::new(&lock)];
+        let claims = [Claims::new(vec![lock.clone()]), Claims::new(vec![lock.clone()])];
         let newcomer = Client::default();
         newcomer.kill();
         assert!(Held::take(&lock, &newcomer, LockMode::IntentShared).is_err());
@@ -343,6 +417,73 @@ mod tests {
             assert!(waits.join().unwrap());
         });
         assert_eq!(lock.word.load(Ordering::Relaxed), 0);
+    }
+
+    /// A transaction that somebody had left open, and one `collMod`: every read of the collection waited with it until
+    /// the transaction expired.
+    #[test]
+    fn readers_pass_who_waits_for_a_long_holder() {
+        let lock = Arc::new(CollectionLock::default());
+        let transaction = Held::take(&lock, &Client::long(), LockMode::IntentShared).unwrap().0;
+        let [reader, newcomer] = [(); 2].map(|()| Client::default());
+        reader.kill();
+        newcomer.kill();
+        let late = Client::long();
+        late.kill();
+        std::thread::scope(|scope| {
+            let waiter =
+                scope.spawn(|| Held::take(&lock, &Client::default(), LockMode::Exclusive).map(|(held, _)| held.mode()));
+            while lock.word.load(Ordering::Relaxed) & PENDING == 0 {
+                std::thread::yield_now();
+            }
+            let reads = Held::take(&lock, &reader, LockMode::IntentShared).unwrap();
+            assert!(reads.1.is_none(), "a reader passes");
+            assert!(
+                Held::take(&lock, &newcomer, LockMode::IntentExclusive).is_err(),
+                "a writer waits"
+            );
+            assert!(
+                Held::take(&lock, &late, LockMode::IntentShared).is_err(),
+                "and so does another long holder"
+            );
+            drop(transaction);
+            assert!(
+                Held::take(&lock, &newcomer, LockMode::IntentShared).is_err(),
+                "only readers are in the way: newcomers wait again"
+            );
+            drop(reads);
+            assert_eq!(waiter.join().unwrap(), Ok(LockMode::Exclusive));
+        });
+        assert_eq!(lock.word.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn readers_pass_claims_while_one_of_the_locks_has_a_long_holder() {
+        let locks = [(); 2].map(|()| Arc::new(CollectionLock::default()));
+        let newcomer = Client::default();
+        newcomer.kill();
+        let passes = |mode| Held::take(&locks[1], &newcomer, mode).is_ok();
+        let transaction = Held::take(&locks[0], &Client::long(), LockMode::IntentExclusive);
+        let claims = Claims::new(locks.to_vec());
+        assert!(passes(LockMode::IntentShared) && !passes(LockMode::IntentExclusive));
+        let others = Claims::new(vec![locks[1].clone()]);
+        assert!(
+            !passes(LockMode::IntentShared),
+            "who wants that lock alone waits for readers"
+        );
+        drop(others);
+        assert!(passes(LockMode::IntentShared));
+        drop(transaction);
+        claims.look_again();
+        assert!(!passes(LockMode::IntentShared), "there is nobody else to wait for");
+        // Who holds another lock passes, a transaction too.
+        let (elsewhere, transaction) = (Arc::default(), Client::long());
+        let first = Held::take(&elsewhere, &transaction, LockMode::IntentShared);
+        let second = Held::take(&locks[0], &transaction, LockMode::IntentShared).unwrap();
+        claims.look_again();
+        assert!(passes(LockMode::IntentShared));
+        drop((first, second, claims));
+        assert!(locks.iter().all(|lock| lock.word.load(Ordering::Relaxed) == 0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod table;
 mod test_waiter;
 mod waiter;
 
-pub use collection::{Claim, CollectionLock, CollectionLockState, Held};
+pub use collection::{Claims, CollectionLock, CollectionLockState, Held};
 pub use mode::LockMode;
 pub use stats::{LevelStats, LockCounts, LockStats, ModeStats};
 pub use table::{Changed, LockKey, LockTable, Taken, key_hash};

@@ -10,9 +10,18 @@ use std::time::Duration;
 pub(crate) struct Client {
     held: Arc<AtomicU32>,
     killed: AtomicBool,
+    is_long: bool,
 }
 
 impl Client {
+    /// One that keeps what it takes, as far as others know.
+    pub(crate) fn long() -> Self {
+        Self {
+            is_long: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Relaxed);
     }
@@ -36,6 +45,10 @@ impl Waiter for Client {
 
     fn locks_held(&self) -> &Arc<AtomicU32> {
         &self.held
+    }
+
+    fn holds_for_long(&self) -> bool {
+        self.is_long
     }
 
     fn number(&self) -> u32 {

@@ -24,6 +24,11 @@ pub trait Waiter {
     /// Collection locks it holds. Who holds one never queues behind a waiting exclusive lock.
     fn locks_held(&self) -> &Arc<AtomicU32>;
 
+    /// Whether it may keep what it takes while it does nothing, as a transaction does between its statements.
+    fn holds_for_long(&self) -> bool {
+        false
+    }
+
     /// The number that it is known by.
     fn number(&self) -> u32;
 

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
 use engine::{Seq, TableId};
-use locks::{Changed, Claim, CollectionLock, Held, LockKey, LockMode, LockTable, Taken, Waiter};
+use locks::{Changed, Claims, CollectionLock, Held, LockKey, LockMode, LockTable, Taken, Waiter};
 use rcu::schedule_point;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -35,6 +35,7 @@ fn check(name: &str, schedules: usize, test: fn()) {
 #[derive(Default)]
 struct Client {
     gives_up: bool,
+    is_long: bool,
     held: Arc<AtomicU32>,
 }
 
@@ -42,6 +43,7 @@ impl Client {
     fn any() -> Self {
         Self {
             gives_up: thread_rng().gen_bool(0.3),
+            is_long: thread_rng().gen_bool(0.3),
             held: Arc::default(),
         }
     }
@@ -65,6 +67,10 @@ impl Waiter for Client {
 
     fn locks_held(&self) -> &Arc<AtomicU32> {
         &self.held
+    }
+
+    fn holds_for_long(&self) -> bool {
+        self.is_long
     }
 
     fn number(&self) -> u32 {
@@ -125,8 +131,11 @@ fn a_collection_is_given_to_everybody_who_waits() {
                         let [outer, inner] = [first, 1 - first].map(|which: usize| &collections[which]);
                         match thread_rng().gen_range(0..7) {
                             6 => {
-                                let _claims = collections.each_ref().map(|collection| Claim::new(&collection.lock));
+                                let locks = collections.iter().map(|collection| collection.lock.clone());
+                                let claims = Claims::new(locks.collect());
                                 outer.hold(&client, LockMode::Exclusive, || ());
+                                claims.look_again();
+                                inner.hold(&client, LockMode::Exclusive, || ());
                             }
                             0 => outer.hold(&client, LockMode::Shared, || ()),
                             1 | 2 => outer.hold(&client, LockMode::Exclusive, || ()),

@@ -272,6 +272,7 @@ impl Storage {
 
     /// Steps 2 and 3.
     pub(crate) fn run_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
+        op.outlives_client();
         self.figures.index_builds.fetch_add(1, Ordering::Relaxed);
         let built = self.try_build(op, build);
         let result = built.or_else(|error| self.give_build_up(op, build, error));

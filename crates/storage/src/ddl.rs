@@ -5,21 +5,23 @@
 //! Nobody waits for a collection's lock in their turn: a long reader of one collection would hold up the definitions of
 //! all others. Index builds are `build.rs`.
 
-use crate::build::check_no_equal;
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::catalog::index::collation_in;
 use crate::catalog::rows::{CollectionRow, IndexRow};
+use crate::collection_change::{change_index, changed_options};
 use crate::definition::Definition;
 use crate::history::OPLOG;
 use crate::history::commands::{commands_of, modified, view_command};
 use crate::limits::WAIT_SLICE;
+use crate::operation::DefinitionWaiter;
 use crate::storage::Storage;
-use crate::{Collection, CollectionGuard, IndexSpec, LockMode, Namespace, Operation, StorageError, View};
-use bson::raw::cstr;
+use crate::{
+    Collection, CollectionChange, CollectionGuard, IndexSpec, LockMode, Namespace, Operation, StorageError, View,
+};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::TableId;
-use locks::{Claim, Held, Waiter};
+use locks::{Claims, Held, Waiter};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,54 +34,6 @@ pub struct DropReport {
     pub n_indexes_was: usize,
     /// It was a view.
     pub was_view: bool,
-}
-
-/// What [`Storage::modify_collection`] shall change; what is `None` or empty stays.
-#[derive(Clone, Debug, Default)]
-pub struct CollectionChange {
-    /// An index's options.
-    pub index: Option<IndexChange>,
-    /// Fields of the collection's options to set (`validator`, `validationLevel` …).
-    pub set_options: RawDocumentBuf,
-    /// Fields of the collection's options to set where they are not there.
-    pub default_options: RawDocumentBuf,
-    /// Fields of the collection's options to remove.
-    pub unset_options: Vec<String>,
-    /// A capped collection's size in bytes; takes effect at the next insert.
-    pub capped_size: Option<u64>,
-    /// A capped collection's number of documents, 0 for none; takes effect at the next insert.
-    pub capped_max: Option<u64>,
-    /// The collection's options as they were asked for, which those who follow the log are told.
-    pub requested: RawDocumentBuf,
-    /// A view's definition.
-    pub view: Option<ViewChange>,
-}
-
-/// See [`CollectionChange::index`].
-#[derive(Clone, Debug, Default)]
-pub struct IndexChange {
-    /// The index's name.
-    pub name: String,
-    /// Seconds until expiry.
-    pub expire_after_seconds: Option<i64>,
-    /// Whether the planner sees it.
-    pub hidden: Option<bool>,
-    /// Whether new documents with a key that another one has are refused.
-    pub prepare_unique: Option<bool>,
-    /// It becomes unique, being prepared for that: no two documents shared a key in this version of the collection's
-    /// definition, see [`Storage::duplicates`].
-    pub unique_as_of: Option<u64>,
-}
-
-/// See [`CollectionChange::view`].
-#[derive(Clone, Debug)]
-pub struct ViewChange {
-    /// The collection or view it is on.
-    pub view_on: String,
-    /// Its pipeline.
-    pub pipeline: RawArrayBuf,
-    /// The definition that it was worked out from: another one is not changed.
-    pub former: Option<Arc<View>>,
 }
 
 /// What is done about a collection that has the name which another one is to have.
@@ -187,7 +141,7 @@ impl Storage {
     /// 1. In the turn, when the catalog stands still, look for the collections and try their locks.
     /// 2. When one is taken, give the turn and all locks back and wait for that one, holding nothing. From here on
     ///    nobody new comes in anywhere: where several collections always have a reader, they would not all be free at
-    ///    once.
+    ///    once. Readers do come in while a transaction has one of them. A client that has gone ends this wait.
     /// 3. With that one lock, wait for the turn, and begin again. This cannot close a circle: whoever has the turn
     ///    waits for no collection lock, and whoever has a collection comes into others. While writes are held back the
     ///    lock is given back, too, and all may come in.
@@ -210,7 +164,7 @@ impl Storage {
     ) -> Result<(MutexGuard<'_, u32>, Vec<CollectionGuard>), StorageError> {
         let mut turn = self.lock_definitions(op)?;
         let mut waited: Option<(Arc<CollectionShared>, Held)> = None;
-        let mut claims: Vec<Claim> = Vec::new();
+        let mut claims = None;
         loop {
             let mut guards = Vec::new();
             let mut taken = None;
@@ -233,13 +187,18 @@ impl Storage {
                 return Ok((turn, guards));
             };
             if locks.len() > 1 {
-                claims = locks.iter().map(|shared| Claim::new(&shared.lock)).collect();
+                // The former ones go when the new ones are there.
+                claims = Some(Claims::new(locks.iter().map(|shared| shared.lock.clone()).collect()));
             }
             // The turn first: nobody is to wait for it while this waits.
             drop(turn);
             drop(guards);
             drop(waited.take());
-            let held = self.lock_shared(op, &shared, LockMode::Exclusive)?;
+            let waiter = DefinitionWaiter {
+                op,
+                claims: claims.as_ref(),
+            };
+            let held = self.lock_for(op, &waiter, &shared, LockMode::Exclusive)?;
             turn = match self.next_turn_with_locks(op)? {
                 Some(turn) => {
                     waited = Some((shared, held));
@@ -247,7 +206,7 @@ impl Storage {
                 }
                 None => {
                     drop(held);
-                    claims.clear();
+                    claims = None;
                     self.next_turn(op)?
                 }
             };
@@ -687,84 +646,6 @@ fn check_made_after(made: &Collection, there: &Collection) -> Result<(), Storage
         () if specs(made) != specs(there) => changed("indexes"),
         () => Ok(()),
     }
-}
-
-fn change_index(row: &mut CollectionRow, change: &IndexChange) -> Result<(), StorageError> {
-    if change.unique_as_of.is_some()
-        && let Some(place) = row.indexes.iter().position(|index| index.spec.name == change.name)
-        && !row.indexes[place].spec.unique
-    {
-        check_no_equal(row, place, true)?;
-    }
-    // There are two of a name while the one is built in the place of the other.
-    let mut changed = row.indexes.iter_mut().filter(|index| index.spec.name == change.name);
-    let first = changed.next();
-    let first = first.ok_or_else(|| StorageError::IndexNotFound(change.name.clone()))?;
-    change_spec(&mut first.spec, change)?;
-    changed.try_for_each(|index| change_spec(&mut index.spec, change))
-}
-
-fn change_spec(spec: &mut IndexSpec, change: &IndexChange) -> Result<(), StorageError> {
-    if spec.name == "_id_" {
-        return match (change.expire_after_seconds, change.hidden) {
-            // It is unique as it is.
-            (None, None) => Ok(()),
-            _ => Err(StorageError::InvalidOptions(
-                "can't hide or expire _id index".to_owned(),
-            )),
-        };
-    }
-    spec.expire_after_seconds = change.expire_after_seconds.or(spec.expire_after_seconds);
-    spec.hidden = change.hidden.unwrap_or(spec.hidden);
-    if !spec.unique {
-        spec.prepare_unique = change.prepare_unique.unwrap_or(spec.prepare_unique);
-    }
-    if change.unique_as_of.is_some() && !spec.unique {
-        if !spec.prepare_unique {
-            return Err(StorageError::InvalidOptions(
-                "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.".to_owned(),
-            ));
-        }
-        (spec.unique, spec.prepare_unique, spec.records_in_keys) = (true, false, true);
-    }
-    *spec = spec.clone().normalised();
-    Ok(())
-}
-
-/// The collection's options with the change in them, in their order.
-fn changed_options(collection: &Collection, change: &CollectionChange) -> Result<RawDocumentBuf, StorageError> {
-    if (change.capped_size.is_some() || change.capped_max.is_some()) && collection.is_capped().is_none() {
-        return Err(StorageError::InvalidOptions(format!(
-            "{} is not capped",
-            collection.namespace()
-        )));
-    }
-    let size = change.capped_size.map(|size| size as i64);
-    let max = change.capped_max.map(|max| max as i64);
-    let set = change.set_options.iter().flatten();
-    let mut options = RawDocumentBuf::new();
-    for (name, value) in collection.options().iter().flatten() {
-        let replaced = change.set_options.get(name).ok().flatten().is_some()
-            || change.unset_options.iter().any(|unset| unset == name.as_str())
-            || (name.as_str() == "size" && size.is_some())
-            || (name.as_str() == "max" && max.is_some());
-        if !replaced {
-            options.append(name, value);
-        }
-    }
-    set.for_each(|(name, value)| options.append(name, value));
-    for (name, value) in change.default_options.iter().flatten() {
-        if options.get(name.as_str()).ok().flatten().is_none() {
-            options.append(name, value);
-        }
-    }
-    if let Some(size) = size {
-        options.append(cstr!("size"), size);
-    }
-    if let Some(max) = max {
-        options.append(cstr!("max"), max);
-    }
-    Ok(options)
 }
 
 #[cfg(test)]

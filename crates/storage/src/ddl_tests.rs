@@ -4,8 +4,8 @@
 
 use super::*;
 
-use crate::RecordId;
 use crate::testing::{Calls, Machine, index, ns};
+use crate::{IndexChange, RecordId, ViewChange};
 use bson::{doc, rawdoc};
 use engine::Seq;
 use std::sync::atomic::{AtomicBool, AtomicUsize};

@@ -10,7 +10,7 @@ use crate::interrupt::{Interrupted, KillFlag};
 use crate::memory::{MemoryAccount, MemoryBudget};
 use crate::script_limits::ScriptLimits;
 use engine::Seq;
-use locks::{LockKey, Waiter};
+use locks::{Claims, LockKey, Waiter};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -77,6 +77,9 @@ pub struct Operation {
     /// What it has changed of the catalog, and whether there is any of it.
     catalog_changes: Mutex<Vec<CatalogChange>>,
     has_catalog_changes: AtomicBool,
+    /// See [`Operation::abandon`] and [`Operation::outlives_client`].
+    is_abandoned: AtomicBool,
+    outlives_client: AtomicBool,
 }
 
 impl Operation {
@@ -132,6 +135,8 @@ impl Operation {
             document_patience_ms: AtomicU32::new(u32::MAX),
             catalog_changes: Mutex::default(),
             has_catalog_changes: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
+            outlives_client: AtomicBool::new(false),
         }
     }
 
@@ -244,6 +249,25 @@ impl Operation {
         self.killed.set(reason);
     }
 
+    /// Nobody waits for its reply any more. What it has begun it ends, but it waits for no collection before it changes
+    /// a definition: that would keep others out.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// It has begun what is to be ended without its client, too.
+    pub(crate) fn outlives_client(&self) {
+        self.outlives_client.store(true, Ordering::Relaxed);
+    }
+
+    fn check_wanted(&self) -> Result<(), Interrupted> {
+        self.check_now()?;
+        match self.is_abandoned.load(Ordering::Relaxed) && !self.outlives_client.load(Ordering::Relaxed) {
+            true => Err(Interrupted::Killed),
+            false => Ok(()),
+        }
+    }
+
     /// What others end the operation with.
     pub fn kill_handle(&self) -> Arc<KillFlag> {
         self.killed.clone()
@@ -348,12 +372,26 @@ pub(crate) struct BriefWaiter<'a> {
     op: &'a Operation,
     patience: Duration,
     until: Duration,
+    is_transaction: bool,
 }
 
 impl<'a> BriefWaiter<'a> {
     pub(crate) fn new(op: &'a Operation, patience: Duration) -> Self {
         let until = op.clock.monotonic() + patience;
-        Self { op, patience, until }
+        Self {
+            op,
+            patience,
+            until,
+            is_transaction: false,
+        }
+    }
+
+    /// The same for a transaction, which keeps what it takes beyond the operation.
+    pub(crate) fn of_transaction(op: &'a Operation, patience: Duration) -> Self {
+        Self {
+            is_transaction: true,
+            ..Self::new(op, patience)
+        }
     }
 }
 
@@ -377,6 +415,10 @@ impl Waiter for BriefWaiter<'_> {
         &self.op.locks_held
     }
 
+    fn holds_for_long(&self) -> bool {
+        self.is_transaction
+    }
+
     fn number(&self) -> u32 {
         self.op.id
     }
@@ -386,6 +428,53 @@ impl Waiter for BriefWaiter<'_> {
     }
 
     fn waits_on(&self) {
+        self.op.waits_on();
+    }
+
+    fn ends_to_wait(&self) {
+        self.op.ends_to_wait();
+    }
+
+    fn waited_for_document(&self, time: Duration) {
+        self.op.waited_for_document(time);
+    }
+}
+
+/// Waits for a collection on behalf of an operation that is to change its definition.
+pub(crate) struct DefinitionWaiter<'a> {
+    pub(crate) op: &'a Operation,
+    /// What keeps others out meanwhile.
+    pub(crate) claims: Option<&'a Claims>,
+}
+
+impl Waiter for DefinitionWaiter<'_> {
+    type Interrupted = Interrupted;
+    type Wait = Asleep;
+
+    fn check(&self) -> Result<(), Interrupted> {
+        self.op.check_wanted()
+    }
+
+    fn now(&self) -> Duration {
+        self.op.clock.monotonic()
+    }
+
+    fn locks_held(&self) -> &Arc<AtomicU32> {
+        &self.op.locks_held
+    }
+
+    fn number(&self) -> u32 {
+        self.op.id
+    }
+
+    fn begins_to_wait(&self, mode: LockMode) -> Asleep {
+        self.op.begins_to_wait(mode)
+    }
+
+    fn waits_on(&self) {
+        if let Some(claims) = self.claims {
+            claims.look_again();
+        }
         self.op.waits_on();
     }
 

@@ -11,6 +11,7 @@ use crate::build::Build;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::definition::Definition;
 use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, WAIT_SLICE};
+use crate::operation::DefinitionWaiter;
 use crate::storage::Storage;
 use crate::{
     Collection, CollectionGuard, LockMode, Namespace, Operation, ReadView, RecordBatch, RecordId, StorageError,
@@ -66,7 +67,9 @@ impl Storage {
             let temporary = name.namespace();
             self.create_collection(op, temporary, &options)?;
             let replaced = (|| {
-                let source = self.existing(op, ns, LockMode::Exclusive)?;
+                let waiter = DefinitionWaiter { op, claims: None };
+                let source = self.collection_for(op, &waiter, ns, LockMode::Exclusive)?;
+                let source = source.ok_or_else(|| StorageError::NamespaceNotFound(ns.clone()))?;
                 // Somebody changed its options before it was locked.
                 if capped_options(&source, size_bytes) != options {
                     return Ok(false);

@@ -371,16 +371,7 @@ impl Storage {
             .ok_or_else(|| StorageError::NamespaceNotFound(ns.clone()))
     }
 
-    pub(crate) fn lock_shared(
-        &self,
-        op: &Operation,
-        shared: &CollectionShared,
-        mode: LockMode,
-    ) -> Result<Held, StorageError> {
-        self.lock_for(op, op, shared, mode)
-    }
-
-    fn lock_for<W: Waiter<Interrupted = Interrupted>>(
+    pub(crate) fn lock_for<W: Waiter<Interrupted = Interrupted>>(
         &self,
         op: &Operation,
         waiter: &W,

@@ -178,7 +178,7 @@ impl Transaction {
         }
         let lent = self.collections.len() as u32;
         op.locks_held.fetch_add(lent, Ordering::Relaxed);
-        let waiter = BriefWaiter::new(op, self.lock_timeout);
+        let waiter = BriefWaiter::of_transaction(op, self.lock_timeout);
         let found = self.storage.collection_for(op, &waiter, ns, mode);
         op.locks_held.fetch_sub(lent, Ordering::Relaxed);
         let guard = found?;

@@ -345,3 +345,41 @@ fn what_may_fail_about_the_files_of_new_tables_fails_the_commit() {
     let storage = restarted(&machine, storage);
     assert!(storage.validate(&op, &of("one"), true).unwrap().is_valid());
 }
+
+/// A transaction that nobody goes on with, and a definition that waits for it: readers of all collections concerned
+/// waited, too.
+#[test]
+fn readers_pass_a_definition_that_waits_for_an_idle_transaction() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    ["a", "b"].iter().for_each(|name| storage.make(&op, name, rawdoc! {}));
+    let mut transaction = storage.begin_transaction().unwrap();
+    let guard = transaction.collection(&op, &ns("b"), LockMode::IntentShared).unwrap();
+    let waits_for = guard.unwrap().shared.lock.clone();
+    let abandoned = machine.operation();
+    abandoned.abandon();
+    let gone = storage.drop_database(&abandoned, "test");
+    assert!(matches!(
+        gone,
+        Err(StorageError::Interrupted(crate::Interrupted::Killed))
+    ));
+    std::thread::scope(|scope| {
+        let drops = scope.spawn(|| storage.drop_database(&machine.operation(), "test"));
+        while !waits_for.is_waited_for() {
+            assert!(!drops.is_finished());
+            std::thread::yield_now();
+        }
+        for name in ["a", "b"] {
+            // It may not wait at all.
+            let reader = machine.operation();
+            reader.kill();
+            let read = storage.collection(&reader, &ns(name), LockMode::IntentShared);
+            assert!(read.unwrap().is_some(), "{name}");
+            let written = storage.collection(&reader, &ns(name), LockMode::IntentExclusive);
+            assert!(written.is_err(), "{name}");
+        }
+        drop(transaction);
+        assert!(drops.join().unwrap().unwrap());
+    });
+    assert!(storage.catalog().databases().is_empty());
+}

@@ -186,7 +186,6 @@ fn kill_sessions(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()
 
 /// `[]` means every session; `[{user, db}]` those of users.
 fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    call.for_each_field(|_, _| Ok(false))?;
     let owners = documents(call)?
         .into_iter()
         .map(|user| owner(call.command.name, user))
@@ -195,9 +194,8 @@ fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `[]` means every session, else those that one of the patterns means.
+/// `[]` means every session, else those that one of the patterns means. As in MongoDB it takes any field.
 fn kill_by_pattern(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    call.for_each_field(|_, _| Ok(false))?;
     let patterns = documents(call)?
         .into_iter()
         .map(Pattern::read)

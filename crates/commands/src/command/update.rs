@@ -446,7 +446,7 @@ fn run_ahead(
             Err(error)
                 if error.code == ErrorCode::DuplicateKey
                     && tries < UPSERT_RETRIES
-                    && collides_with_filter(statement.filter, &error) =>
+                    && collides_with_filter(&matcher, &error) =>
             {
                 tries += 1;
                 call.wait_to_look_again()?;

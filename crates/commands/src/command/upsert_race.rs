@@ -1,45 +1,102 @@
 //! Upserts that lose the race for a unique key.
 
 use crate::error::CommandError;
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::{Bson, Document, RawDocumentBuf};
+use query::matcher::{MatchExpr, Matcher};
 
-/// An upsert that met a duplicate key tries again when every field of that key is fixed by equality in the filter: then
-/// another client has inserted the document meanwhile, and it can be updated.
-pub fn collides_with_filter(filter: &RawDocument, error: &CommandError) -> bool {
-    let Some(pattern) = error
-        .extra
-        .as_ref()
-        .and_then(|extra| extra.get_document("keyPattern").ok())
-    else {
+/// An upsert that met a duplicate key tries again when the filter consists of equalities, and those have the very key:
+/// then another client has inserted the document meanwhile, and it can be updated. With any other filter the document
+/// that has the key may be one that does not match, however often it is tried.
+pub fn collides_with_filter(matcher: &Matcher, error: &CommandError) -> bool {
+    let Some(extra) = &error.extra else { return false };
+    let Ok(pattern) = extra.get_document("keyPattern") else {
         return false;
     };
-    pattern.keys().all(|field| has_equality(filter, field))
+    // A very large one is not told.
+    let values = extra.get_document("keyValue").ok();
+    let is_collated = extra.contains_key("collation");
+    let root = matcher.root();
+    let has_key = |field: &str| match values.and_then(|values| values.get(field)) {
+        // Strings in the order of a collation cannot be read from a key.
+        Some(Bson::String(_) | Bson::Document(_)) if is_collated => fixes(root, field, None, matcher),
+        value => fixes(root, field, value, matcher),
+    };
+    is_of_equalities(root) && pattern.keys().all(|field| has_key(field))
 }
 
-/// True for `{ field: value }`, `{ field: { $eq: value } }`, and those inside a top-level `$and`.
-fn has_equality(filter: &RawDocument, field: &str) -> bool {
-    filter
-        .into_iter()
-        .flatten()
-        .any(|(name, value)| match (name.as_str(), value) {
-            ("$and", RawBsonRef::Array(parts)) => parts.into_iter().flatten().any(|part| {
-                part.as_document().is_some_and(|part| {
-                    part.into_iter()
-                        .flatten()
-                        .any(|(name, value)| name.as_str() == field && is_equality(value))
-                })
-            }),
-            (name, value) => name == field && is_equality(value),
-        })
+fn is_of_equalities(expr: &MatchExpr) -> bool {
+    match expr {
+        MatchExpr::And(parts) => parts.iter().all(is_of_equalities),
+        other => other.as_single_value().is_some(),
+    }
 }
 
-fn is_equality(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Document(document) => match document.into_iter().next() {
-            Some(Ok((name, _))) => !name.as_str().starts_with('$') || name.as_str() == "$eq",
-            _ => true,
-        },
-        RawBsonRef::RegularExpression(_) => false,
-        _ => true,
+/// Whether an equality gives the field that value, or any.
+fn fixes(expr: &MatchExpr, field: &str, value: Option<&Bson>, matcher: &Matcher) -> bool {
+    if let MatchExpr::And(parts) = expr {
+        return parts.iter().any(|part| fixes(part, field, value, matcher));
+    }
+    let Some((path, wanted)) = expr.as_single_value() else {
+        return false;
+    };
+    if path.text() != field {
+        return false;
+    }
+    let Some(value) = value else { return true };
+    let Ok(whole) = RawDocumentBuf::try_from(&Document::from_iter([(String::new(), value.clone())])) else {
+        return false;
+    };
+    let value = whole.iter().flatten().next();
+    value.is_some_and(|(_, value)| {
+        let collator = matcher.collator().map(|collator| &**collator);
+        keys::order::compare_with(wanted, value, collator).is_eq()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::collides_with_filter;
+    use crate::error::CommandError;
+    use bson::{Document, RawDocumentBuf, doc};
+    use query::matcher::{Matcher, ParseContext};
+    use std::sync::Arc;
+    use wire::ErrorCode;
+
+    fn collides(filter: Document, pattern: Document, value: Document) -> bool {
+        let filter = RawDocumentBuf::try_from(&filter).unwrap();
+        let error = CommandError {
+            extra: Some(Box::new(doc! { "keyPattern": pattern, "keyValue": value })),
+            ..CommandError::new(ErrorCode::DuplicateKey, "")
+        };
+        let context = ParseContext::new(0, Arc::new(vfs::SeededRandom::new(1)));
+        collides_with_filter(&Matcher::parse(&filter, &context).unwrap(), &error)
+    }
+
+    #[test]
+    fn only_equalities_that_have_the_key_are_tried_again() {
+        let id = |filter| collides(filter, doc! { "_id": 1 }, doc! { "_id": 5 });
+        for again in [
+            doc! { "_id": 5 },
+            doc! { "_id": 5.0, "a": "x" },
+            doc! { "_id": { "$in": [5] } },
+            doc! { "$or": [{ "_id": 5 }] },
+            doc! { "$and": [{ "$and": [{ "_id": { "$eq": 5 } }] }, { "b": 1 }] },
+        ] {
+            assert!(id(again.clone()), "{again}");
+        }
+        for refused in [
+            doc! { "_id": 5, "until": { "$lt": 1 } },
+            doc! { "_id": 6 },
+            doc! { "_id": { "$gte": 5 } },
+            doc! { "a": 5 },
+            doc! { "_id": { "$in": [5, 6] } },
+            doc! {},
+        ] {
+            assert!(!id(refused.clone()), "{refused}");
+        }
+        let both = |filter| collides(filter, doc! { "a": 1, "b.c": -1 }, doc! { "a": "x", "b.c": null });
+        assert!(both(doc! { "a": "x", "b.c": null }));
+        assert!(!both(doc! { "a": "x", "b.c": 1 }));
+        assert!(!both(doc! { "a": "x" }));
     }
 }

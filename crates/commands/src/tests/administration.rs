@@ -2,7 +2,7 @@
 
 use super::{Bench, code, first_batch, succeeded, write_errors};
 use crate::Peer;
-use crate::client::Begun;
+use crate::client::{Begun, WithoutClient};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 
@@ -244,7 +244,7 @@ fn killed_sessions_end_their_operations() {
                     started: std::time::Duration::ZERO,
                     session,
                     transaction: None,
-                    ends_with_client: true,
+                    without_client: WithoutClient::Ends,
                 };
                 client.begin(operation.clone(), &begun);
                 (client, operation)
@@ -282,6 +282,8 @@ fn killed_sessions_end_their_operations() {
     kill(by_pattern(doc! { "lsid": of_user }), [false, false, false]);
     kill(doc! { "endSessions": [session(1)] }, [false, false, false]);
     let bench = Bench::new();
+    bench.ok(doc! { "killAllSessions": [], "unknownField": 1 });
+    bench.ok(doc! { "killAllSessionsByPattern": [], "unknownField": 1 });
     assert_eq!(bench.code(doc! { "killAllSessions": [{ "user": "u" }] }), 40414);
     assert_eq!(bench.code(doc! { "killAllSessions": [{ "user": 1, "db": "d" }] }), 14);
     assert_eq!(bench.code(doc! { "killAllSessions": [1] }), 14);

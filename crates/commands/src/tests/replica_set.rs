@@ -25,10 +25,32 @@ fn a_server_alone_knows_no_set() {
     assert!(!hello(&bench).contains_key("setName"));
     let reply = bench.run(doc! { "ping": 1 });
     assert!(!reply.contains_key("operationTime"), "{reply}");
-    assert_eq!(
-        bench.code(doc! { "find": "c", "readConcern": { "level": "snapshot" } }),
-        123
-    );
+    // First whether the command takes it, then whether this is a member.
+    let time = Timestamp { time: 7, increment: 1 };
+    for (command, concern, expected) in [
+        ("find", doc! { "level": "snapshot" }, 123),
+        ("find", doc! { "level": "linearizable" }, 123),
+        ("find", doc! { "level": "snapshot", "atClusterTime": time }, 123),
+        ("find", doc! { "afterClusterTime": time }, 20),
+        ("find", doc! { "level": "majority", "afterClusterTime": time }, 20),
+        ("find", doc! { "level": "majority", "atClusterTime": time }, 72),
+        ("killSessions", doc! { "afterClusterTime": time }, 20),
+        ("count", doc! { "level": "snapshot" }, 72),
+        ("startSession", doc! { "level": "linearizable" }, 72),
+    ] {
+        let name = if command == "startSession" {
+            Bson::Int32(1)
+        } else {
+            "c".into()
+        };
+        let name = if command == "killSessions" {
+            Bson::Array(Vec::new())
+        } else {
+            name
+        };
+        let call = doc! { command: name, "readConcern": concern };
+        assert_eq!(bench.code(call.clone()), expected, "{call}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::parked::Asked;
 use super::{Bench, code, succeeded};
-use crate::client::Begun;
+use crate::client::{Begun, WithoutClient};
 use bson::{Document, RawDocumentBuf, doc};
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ fn what_begins_while_the_server_ends_is_interrupted() {
             started: Duration::ZERO,
             session: None,
             transaction: None,
-            ends_with_client: true,
+            without_client: WithoutClient::Ends,
         };
         bench.server.begin(&bench.client, &operation, &begun);
         assert_eq!(operation.check().is_err(), is_interrupted, "{command}");

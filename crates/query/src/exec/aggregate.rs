@@ -253,11 +253,13 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
     if let Some(("$changeStream", _)) = own.initial() {
         return Err(history::of_view(ns));
     }
-    if view.is_some_and(|view| makes_measurements(&view))
-        && matches!(own.initial(), Some((name, _)) if !matches!(name, "$changeStream" | "$documents"))
-    {
-        // What tells of a collection tells of the buckets: whoever makes the documents knows which.
-        return Ok((own, Some(base), collation));
+    // What tells of a collection tells of the buckets, and of another view that it is one: whoever makes the documents
+    // knows which.
+    let is_of_buckets = view.is_some_and(|view| makes_measurements(&view));
+    match own.initial() {
+        Some((name, _)) if is_of_buckets && name != "$documents" => return Ok((own, Some(base), collation)),
+        Some(("$collStats", _)) => return Ok((own, Some(ns.clone()), collation)),
+        _ => {}
     }
     stages.extend(
         request

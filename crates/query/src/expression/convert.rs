@@ -10,7 +10,7 @@ use keys::decimal::Rounding;
 use wire::ErrorCode;
 
 use self::numbers::{
-    ByteOrder, bytes_of_number, has_coefficient, is_out_of_range, number_of_bytes, parse_decimal, parse_double,
+    ByteOrder, bytes_of_number, has_coefficient, is_beyond_doubles, number_of_bytes, parse_decimal, parse_double,
 };
 use super::bounds::is_string_length;
 use super::date::{iso_text, parse_date, timestamp_text};
@@ -477,15 +477,15 @@ fn to_double<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
         Value::Decimal(decimal) => {
             let number = Decimal::from(*decimal);
             let double = number.to_f64();
-            if double.is_infinite() && !matches!(number, Decimal::Infinity { .. }) {
+            if is_beyond_doubles(double, || number.is_zero()) && !matches!(number, Decimal::Infinity { .. }) {
                 unconvertible(format!("Conversion would overflow target type {NO_HANDLER}: {decimal}"))
             } else {
                 Ok(Value::Double(double))
             }
         }
         Value::String(text) => match parse_double(text) {
-            Some(double) if !is_out_of_range(text, double) => Ok(Value::Double(double)),
-            Some(_) => unconvertible(format!(
+            Some(Some(double)) => Ok(Value::Double(double)),
+            Some(None) => unconvertible(format!(
                 "Failed to parse number '{}' {NO_HANDLER}: Out of range",
                 &**text
             )),

@@ -81,7 +81,8 @@ fn check(expr: &MatchExpr) -> Result<(), QueryError> {
             }
             | Test::In(_)
             | Test::Exists
-            | Test::Type(_) => Ok(()),
+            | Test::Type(_)
+            | Test::Geo(_) => Ok(()),
             _ => Err(refusal(expr)),
         },
         MatchExpr::Nor(_)

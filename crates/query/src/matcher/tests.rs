@@ -750,6 +750,9 @@ fn partial_filters_allow_what_the_planner_understands() {
         compile(doc! {"a": {"$gt": 5}, "$or": [{"b": {"$exists": true}}, {"c": {"$type": "int"}}]}).unwrap();
     assert!(predicate.matches(&raw_of(&doc! {"a": 6, "b": 1})));
     assert!(!predicate.matches(&raw_of(&doc! {"a": 6})));
+    let near = compile(doc! {"loc": {"$geoWithin": {"$centerSphere": [[0, 0], 1]}}}).unwrap();
+    assert!(near.matches(&raw_of(&doc! {"loc": [1, 1]})));
+    assert!(!near.matches(&raw_of(&doc! {"loc": [170, 1]})));
     for refused in [
         doc! {"a": {"$ne": 1}},
         doc! {"a": {"$exists": false}},

@@ -317,7 +317,7 @@ impl MatchExpr {
     }
 
     /// As [`MatchExpr::as_equality`]; an `$in` with one value is one, too.
-    pub(crate) fn as_single_value(&self) -> Option<(&Path, RawBsonRef<'_>)> {
+    pub fn as_single_value(&self) -> Option<(&Path, RawBsonRef<'_>)> {
         match self {
             Self::Path {
                 path,

@@ -83,7 +83,11 @@ impl Implication {
                     path: partial_path,
                     test: partial_test,
                 },
-            ) => path.text() == partial_path.text() && self.of_tests(test, partial_test),
+            ) => match partial_test {
+                // Which geometries are within others is not looked into.
+                Test::Geo(_) => query.to_document() == partial.to_document(),
+                _ => path.text() == partial_path.text() && self.of_tests(test, partial_test),
+            },
             _ => false,
         }
     }

@@ -233,7 +233,6 @@ fn pipeline(timeseries: &Document) -> Result<RawArrayBuf> {
             unpack.insert(name, value.clone());
         }
     }
-    unpack.insert("exclude", Bson::Array(Vec::new()));
     let mut pipeline = RawArrayBuf::new();
     pipeline.push(RawDocumentBuf::try_from(&doc! { UNPACK: unpack })?);
     Ok(pipeline)

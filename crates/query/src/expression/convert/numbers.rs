@@ -88,8 +88,8 @@ pub(super) fn bytes_of_number<'a>(number: &Value<'_>, subtype: u8, order: ByteOr
     Ok(Value::Binary(subtype, Blob::Shared(bytes.into())))
 }
 
-/// The double of numeric text; spaces are refused.
-pub(super) fn parse_double(text: &str) -> Option<f64> {
+/// The double of numeric text; spaces are refused. `Some(None)` for a number beyond the doubles.
+pub(super) fn parse_double(text: &str) -> Option<Option<f64>> {
     let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
     let word = ["inf", "infinity", "nan"]
         .iter()
@@ -97,14 +97,26 @@ pub(super) fn parse_double(text: &str) -> Option<f64> {
     let digits = bare
         .bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
-    match word || digits {
-        true => text.parse().ok(),
-        false => parse_hexadecimal(text),
+    match (word, digits) {
+        (true, _) => Some(text.parse().ok()),
+        (false, true) => {
+            let double = text.parse().ok()?;
+            let coefficient = text.split(['e', 'E']).next().unwrap_or_default();
+            let is_zero = || !coefficient.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+            Some(Some(double).filter(|double| !is_beyond_doubles(*double, is_zero)))
+        }
+        (false, false) => parse_hexadecimal(text),
     }
 }
 
+/// Whether a decimal number that became this double, the nearest one, is too large or too small for doubles. Below the
+/// normal ones no number of fewer than 700 digits is a double.
+pub(super) fn is_beyond_doubles(double: f64, is_zero: impl FnOnce() -> bool) -> bool {
+    double.is_infinite() || double.is_subnormal() || (double == 0.0 && !is_zero())
+}
+
 /// The double of hexadecimal text, `+0x1.8p1`. As in MongoDB not of one that begins with `0x`.
-fn parse_hexadecimal(text: &str) -> Option<f64> {
+fn parse_hexadecimal(text: &str) -> Option<Option<f64>> {
     if text.starts_with("0x") {
         return None;
     }
@@ -130,23 +142,44 @@ fn parse_hexadecimal(text: &str) -> Option<f64> {
         }
     }
     let places = dropped - i32::try_from(fraction.len()).ok()?;
-    let size = (bits | u64::from(is_inexact)) as f64 * 2_f64.powi(places.checked_mul(4)?.checked_add(exponent)?);
-    Some(if text.starts_with('-') { -size } else { size })
+    let size = scale(
+        bits | u64::from(is_inexact),
+        places.checked_mul(4)?.checked_add(exponent)?,
+    );
+    Some(size.map(|size| if text.starts_with('-') { -size } else { size }))
+}
+
+/// The double nearest to `bits * 2^exponent`, rounded once, to even. `None` where that is infinite, or has lost digits
+/// below the normal ones.
+fn scale(bits: u64, exponent: i32) -> Option<f64> {
+    let length = i64::from(u64::BITS - bits.leading_zeros());
+    if length == 0 {
+        return Some(0.0);
+    }
+    let exponent = i64::from(exponent);
+    let is_tiny = exponent + length <= i64::from(f64::MIN_EXP) - 1;
+    let lowest = i64::from(f64::MIN_EXP) - i64::from(f64::MANTISSA_DIGITS);
+    let dropped = (length - i64::from(f64::MANTISSA_DIGITS)).max(lowest - exponent).max(0);
+    let (kept, rest) = match u32::try_from(dropped) {
+        Ok(dropped @ 0..64) => (bits >> dropped, bits & ((1 << dropped) - 1)),
+        // Nothing is left of it.
+        _ => return None,
+    };
+    if is_tiny && rest > 0 {
+        return None;
+    }
+    let half = 1_u64 << dropped >> 1;
+    let up = rest > half || (rest == half && rest > 0 && kept & 1 == 1);
+    let exponent = i32::try_from((exponent + dropped).min(2_000)).ok()?;
+    // In two steps: the power alone may be none.
+    let size = (kept + u64::from(up)) as f64 * 2_f64.powi(exponent / 2) * 2_f64.powi(exponent - exponent / 2);
+    Some(size).filter(|size| size.is_finite())
 }
 
 /// Whether there is something before the exponent: the parser of decimals takes nothing for zero.
 pub(super) fn has_coefficient(text: &str) -> bool {
     let coefficient = text.split(['e', 'E']).next().unwrap_or_default();
     coefficient.bytes().any(|byte| byte.is_ascii_alphanumeric())
-}
-
-/// Whether a text has digits and yet names no number other than an infinity, or than zero where they are none.
-pub(super) fn is_out_of_range(text: &str, double: f64) -> bool {
-    let coefficient = text.split(['e', 'E', 'p', 'P']).next().unwrap_or_default();
-    match double {
-        0.0 => coefficient.bytes().any(|byte| matches!(byte, b'1'..=b'9')),
-        _ => double.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()),
-    }
 }
 
 /// The decimal of numeric text. As in MongoDB digits beyond the 34th are cut off.

@@ -401,6 +401,9 @@ fn date_add<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>, sign: i64
     let Some(amount) = Number::of(&amount).and_then(Number::to_exact_i64) else {
         return failure(5166405, format!("{name} expects integer amount of time units"));
     };
+    if sign < 0 && amount == i64::MIN {
+        return failure(6045000, format!("{name}: an 'amount' of {amount} cannot be negated"));
+    }
     if arithmetic::is_beyond_dates(unit, amount) {
         return failure(5976500, format!("{name}: an 'amount' of {amount} is out of range"));
     }

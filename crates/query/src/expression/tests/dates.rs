@@ -245,6 +245,10 @@ fn adding() {
         fails(add(0, unit, -most - 1), 5976500);
     }
     fails(add(0, "month", i64::MIN), 5976500);
+    for unit in ["year", "day", "millisecond"] {
+        let subtract = doc! {"$dateSubtract": {"startDate": date(0), "unit": unit, "amount": i64::MIN}};
+        fails(subtract, 6045000);
+    }
     fails(add(0, "hour", i64::MAX), 5166406);
     fails(add(0, "fortnight", 1), 9);
     fails(

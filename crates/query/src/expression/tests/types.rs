@@ -129,6 +129,17 @@ fn numbers_of_text() {
         ("+0xff", 255.0),
         ("+0x10000000000000000000", 75_557_863_725_914_323_419_136.0),
         ("0e400", 0.0),
+        ("2.2250738585072014e-308", f64::MIN_POSITIVE),
+        ("+0x1.8p-1022", 1.5 * f64::MIN_POSITIVE),
+        ("+0x0.8p-1021", f64::MIN_POSITIVE),
+        ("-0x1p-1074", -5e-324),
+        ("+0x1p-1060", 5e-324 * 16384.0),
+        ("+0x00000000000000000000000000000000000000001p-1022", f64::MIN_POSITIVE),
+        ("+0xccdf69372698c920db9.D9p-1073", 5.975_007_393_666_67e-301),
+        ("+0x1.fffffffffffff7p1023", f64::MAX),
+        ("+0x1.00000000000008p0", 1.0),
+        ("+0x1.000000000000080000000001p0", 1.0 + f64::EPSILON),
+        ("-0x0p-5000", -0.0),
     ] {
         gives(doc! {"$toDouble": text}, number);
     }
@@ -139,10 +150,28 @@ fn numbers_of_text() {
         "+0xg",
         "+0x1p",
         "1e-400",
+        "1e-310",
+        "-4.9e-324",
+        "2.2250738585072011e-308",
+        "+0xap-2000",
+        "+0x1.8p-1074",
+        "+0x1.fffffffffffff8p1023",
         "+0x1p-9999",
         "+0x1p9999",
     ] {
         fails(doc! {"$toDouble": text}, 241);
+    }
+}
+
+#[test]
+fn decimals_that_no_double_is_near_are_not_converted() {
+    gives(doc! {"$toDouble": dec("1E-300")}, 1e-300);
+    gives(doc! {"$toDouble": dec("0E-6176")}, 0.0);
+    gives(doc! {"$toDouble": dec("Infinity")}, f64::INFINITY);
+    for number in ["1E-400", "-1E-400", "2E-324", "1E-320", "1E-6176", "1E+309"] {
+        fails(doc! {"$toDouble": dec(number)}, 241);
+        let convert = doc! {"$convert": {"input": dec(number), "to": "double", "onError": "x"}};
+        gives(convert, "x");
     }
 }
 
