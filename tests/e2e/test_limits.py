@@ -55,6 +55,46 @@ def nested(levels):
     return document
 
 
+def forks(levels):
+    """Each "0" is the position of an element and the name of a field in it."""
+    value = [1]
+    for _ in range(levels):
+        value = [{"0": value}]
+    return value
+
+
+def test_paths_of_numbers_through_nested_arrays_end(db):
+    """Each level doubled the ways to go: one such document held a thread, and the collection, for ever."""
+    long, short = "a" + ".0" * 150, "a" + ".0" * 46
+    db.c.insert_one({"_id": 1, "a": forks(45)})
+    assert db.c.distinct(long) == []
+    assert 1 in db.c.distinct(short)
+    assert db.c.count_documents({long: 1}) == 0
+    assert db.c.count_documents({short: 1}) == 1
+    db.c.create_index("z", name="long", partialFilterExpression={f"{long}.x": 5})
+    db.c.create_index([("z", -1)], name="short", partialFilterExpression={short: 1})
+    db.c.insert_one({"_id": 2, "a": forks(45), "z": 1})
+    assert [found["_id"] for found in db.c.find({"z": 1, short: 1}).hint("short")] == [2]
+    assert list(db.c.find({"z": 1, f"{long}.x": 5}).hint("long")) == []
+    db.drop_collection("c")
+    db.create_collection("c", validator={"$nor": [{long: {"$exists": False}}, {f"{short}": 1}]})
+    assert code_of(db.c.insert_one, {"a": forks(45)}) == 121
+    assert db.list_collection_names(filter={"name": "c"}) == ["c"]
+
+
+def test_sorts_by_an_array_beside_a_long_string(db):
+    """The key of each element had the string in it: 100 GB."""
+    for id in range(3):
+        db.c.insert_one({"_id": id, "a": list(range(50_000, -id, -1)), "s": str(id) + "x" * 2_000_000})
+    for sort in [{"a": 1, "s": 1}, {"a": 1, "_id": 1}, {"s": -1, "a": -1}]:
+        expected = [2, 1, 0]
+        assert [found["_id"] for found in db.c.find({}, {"_id": 1}).sort(list(sort.items()))] == expected, sort
+        stages = [{"$sort": sort}, {"$project": {"_id": 1}}]
+        assert [found["_id"] for found in db.c.aggregate(stages)] == expected, sort
+    top = {"$group": {"_id": None, "top": {"$top": {"sortBy": {"a": 1, "s": 1}, "output": "$_id"}}}}
+    assert [found["top"] for found in db.c.aggregate([top])] == [2]
+
+
 def test_nesting(db):
     db.c.insert_one(nested(180))
     with pytest.raises((WriteError, OperationFailure)) as error:

@@ -65,7 +65,7 @@ fn check_polygons(
     document: &RawDocument,
     former: Option<&RawDocument>,
 ) -> Result<()> {
-    if !index.covers(document) {
+    if !index.covers(document, &|| Ok(call.operation.check_now()?))? {
         return Ok(());
     }
     let mut ended = None;

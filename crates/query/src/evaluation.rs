@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use storage::{Charge, Operation, StorageError};
+use storage::{Charge, Check, Operation, StorageError};
 use wire::ErrorCode;
 
 use crate::error::QueryError;
@@ -40,6 +40,8 @@ pub(crate) const HELD_BYTES_MAX: usize = 256 << 20;
 /// See the module.
 pub struct EvaluationContext<'o> {
     operation: Option<&'o Operation>,
+    /// What is asked where there is no operation.
+    check: Option<&'o Check<'o>>,
     /// Steps until the operation is asked again. Zero at the start: even the first step of a killed operation fails.
     steps_left: Cell<u32>,
     /// Bytes held now.
@@ -65,6 +67,14 @@ impl<'o> EvaluationContext<'o> {
         Self { lent_scripts, ..self }
     }
 
+    /// A context that ends when `check` says so, and charges its memory to nobody.
+    pub(crate) fn checked(check: &'o Check<'o>) -> Self {
+        Self {
+            check: Some(check),
+            ..Self::of(None)
+        }
+    }
+
     /// A context that nothing interrupts: for what no client waits for.
     pub fn uninterrupted() -> Self {
         Self::of(None)
@@ -73,6 +83,7 @@ impl<'o> EvaluationContext<'o> {
     pub(crate) fn of(operation: Option<&'o Operation>) -> Self {
         Self {
             operation,
+            check: None,
             steps_left: Cell::new(0),
             held: Cell::new(0),
             granted: Cell::new(UNCHARGED_BYTES),
@@ -138,11 +149,13 @@ impl<'o> EvaluationContext<'o> {
     #[cold]
     #[inline(never)]
     fn check(&self) -> Result<(), QueryError> {
+        #[cfg(test)]
+        crate::raw::walked::look();
         self.steps_left.set(STEPS_PER_CHECK);
-        match self.operation {
-            Some(operation) => Ok(operation.check_now().map_err(StorageError::from)?),
-            None => Ok(()),
+        if let Some(operation) = self.operation {
+            operation.check_now().map_err(StorageError::from)?;
         }
+        Ok(self.check.map_or(Ok(()), |check| check())?)
     }
 
     /// Sorts stably, a step for each comparison of a merge: short runs are sorted as slices and then merged, because a

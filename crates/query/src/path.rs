@@ -6,11 +6,15 @@
 //!
 //! Recursion is bounded by the number of components.
 
+use std::collections::HashSet;
+
 use bson::RawDocument;
 use wire::ErrorCode;
 
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::raw::{self, Element, Elements, kind};
+use crate::value::BYTES_PER_STEP;
 
 /// Most components a path may have: documents nest at most 200 levels.
 pub const COMPONENTS_MAX: usize = 200;
@@ -114,89 +118,131 @@ pub enum LeafArray {
 /// Calls `test` with each value at `path` until it answers true, and answers whether it did. A place where the path
 /// does not lead anywhere gives `None`. The second argument is the index in the outermost array on the way whose
 /// elements were walked, and not one named.
+///
+/// The walk ends with its operation: every document that is searched and every value that is given is a step of
+/// `context`. Where many names are numbers, ways to an array that repeat an earlier one are left out, so `test` may get
+/// a value less often than there are ways to it.
 #[inline]
-pub fn any<'a, F>(document: &'a RawDocument, path: &Path, leaf: LeafArray, mut test: F) -> Result<bool, QueryError>
+pub fn any<'a, F>(
+    document: &'a RawDocument,
+    path: &Path,
+    leaf: LeafArray,
+    context: &EvaluationContext<'_>,
+    mut test: F,
+) -> Result<bool, QueryError>
 where
     F: FnMut(Option<Element<'a>>, Option<u32>) -> Result<bool, QueryError>,
 {
     let (first, rest) = path.parts.split_first().expect("a path has a component");
+    // A name that is not there is looked for in all of the document.
+    context.steps(1 + document.as_bytes().len() / BYTES_PER_STEP)?;
     let Some(element) = raw::find(document, first.name.as_bytes())? else {
         return test(None, None);
     };
     if rest.is_empty() && (element.kind() != kind::ARRAY || leaf == LeafArray::Whole) {
         return test(Some(element), None);
     }
-    any_below(element, rest, leaf, None, &mut test)
+    let mut walk = Walk {
+        leaf,
+        context,
+        test: &mut test,
+        forks: 0,
+        visited: HashSet::new(),
+    };
+    let held = context.held();
+    let found = walk.below(element, rest, None);
+    context.release_to(held);
+    found
 }
 
 type Test<'t, 'a> = &'t mut dyn FnMut(Option<Element<'a>>, Option<u32>) -> Result<bool, QueryError>;
 
-fn any_in<'a>(
-    frame: &'a RawDocument,
-    parts: &[Part],
+/// Forks on one way from which on it is remembered what was visited. With fewer, an array is visited 16 times at most.
+const FORKS_MAX: u32 = 4;
+
+/// Bytes that a visit takes which is remembered.
+const VISIT_BYTES: usize = 2 * size_of::<(usize, usize)>();
+
+/// A walk that has come to a value that is not the last one of its path, or is an array.
+///
+/// A *fork* is a document in an array whose index is the next name: its fields may have that name, or the one behind it.
+/// Both ways can lead to the same array, with different names left to follow, and nested forks have exponentially many.
+struct Walk<'t, 'a, 'c> {
     leaf: LeafArray,
-    outermost: Option<u32>,
-    test: Test<'_, 'a>,
-) -> Result<bool, QueryError> {
-    let (first, rest) = parts.split_first().expect("callers have a component left");
-    match raw::find(frame, first.name.as_bytes())? {
-        Some(element) => any_below(element, rest, leaf, outermost, test),
-        None => test(None, outermost),
-    }
+    context: &'c EvaluationContext<'c>,
+    test: Test<'t, 'a>,
+    /// On the way to where the walk is.
+    forks: u32,
+    /// Arrays behind [`FORKS_MAX`] forks, with the number of names left: no second visit finds what the first did not.
+    visited: HashSet<(usize, usize)>,
 }
 
-fn any_below<'a>(
-    element: Element<'a>,
-    rest: &[Part],
-    leaf: LeafArray,
-    outermost: Option<u32>,
-    test: Test<'_, 'a>,
-) -> Result<bool, QueryError> {
-    match (element.kind(), rest) {
-        (kind::ARRAY, []) if leaf == LeafArray::Expand => {
-            for (index, item) in (0..).zip(Elements::new(element.frame()?)) {
-                if test(Some(item?), outermost.or(Some(index)))? {
-                    return Ok(true);
+impl<'a> Walk<'_, 'a, '_> {
+    fn give(&mut self, element: Option<Element<'a>>, outermost: Option<u32>) -> Result<bool, QueryError> {
+        self.context.step()?;
+        (self.test)(element, outermost)
+    }
+
+    fn within(&mut self, frame: &'a RawDocument, parts: &[Part], outermost: Option<u32>) -> Result<bool, QueryError> {
+        let (first, rest) = parts.split_first().expect("callers have a component left");
+        self.context.steps(frame.as_bytes().len() / BYTES_PER_STEP)?;
+        match raw::find(frame, first.name.as_bytes())? {
+            Some(element) => self.below(element, rest, outermost),
+            None => self.give(None, outermost),
+        }
+    }
+
+    fn below(&mut self, element: Element<'a>, rest: &[Part], outermost: Option<u32>) -> Result<bool, QueryError> {
+        match (element.kind(), rest) {
+            (kind::ARRAY, []) if self.leaf == LeafArray::Expand => {
+                for (index, item) in (0..).zip(Elements::new(element.frame()?)) {
+                    if self.give(Some(item?), outermost.or(Some(index)))? {
+                        return Ok(true);
+                    }
                 }
+                self.give(Some(element), outermost)
             }
-            test(Some(element), outermost)
+            (_, []) => self.give(Some(element), outermost),
+            (kind::DOCUMENT, _) => self.within(element.frame()?, rest, outermost),
+            (kind::ARRAY, _) => self.array(element, rest, outermost),
+            _ => self.give(None, outermost),
         }
-        (_, []) => test(Some(element), outermost),
-        (kind::DOCUMENT, _) => any_in(element.frame()?, rest, leaf, outermost, test),
-        (kind::ARRAY, _) => any_in_array(element, rest, leaf, outermost, test),
-        _ => test(None, outermost),
     }
-}
 
-fn any_in_array<'a>(
-    array: Element<'a>,
-    rest: &[Part],
-    leaf: LeafArray,
-    outermost: Option<u32>,
-    test: Test<'_, 'a>,
-) -> Result<bool, QueryError> {
-    for (index, item) in (0..).zip(Elements::new(array.frame()?)) {
-        let item = item?;
-        let on_the_way = outermost.or(Some(index));
-        if item.kind() == kind::DOCUMENT && any_in(item.frame()?, rest, leaf, on_the_way, test)? {
-            return Ok(true);
+    fn array(&mut self, array: Element<'a>, rest: &[Part], outermost: Option<u32>) -> Result<bool, QueryError> {
+        if self.forks >= FORKS_MAX {
+            let place = array.value_bytes().as_ptr().addr();
+            if !self.visited.insert((place, rest.len())) {
+                return Ok(false);
+            }
+            self.context.hold(VISIT_BYTES)?;
         }
-        if rest[0].index != Some(index) {
-            continue;
+        for (index, item) in (0..).zip(Elements::new(array.frame()?)) {
+            let item = item?;
+            self.context.step()?;
+            let is_named = rest[0].index == Some(index);
+            let is_fork = is_named && item.kind() == kind::DOCUMENT;
+            self.forks += u32::from(is_fork);
+            let found = item.kind() == kind::DOCUMENT && self.within(item.frame()?, rest, outermost.or(Some(index)))?
+                || is_named && self.named(item, &rest[1..], outermost)?;
+            self.forks -= u32::from(is_fork);
+            if found {
+                return Ok(true);
+            }
         }
-        // An element reached by its number is not walked into once more where the path ends, and is no position that
-        // was searched for.
-        let found = match (rest.len(), item.kind()) {
-            (1, _) => test(Some(item), outermost)?,
-            (_, kind::DOCUMENT) => any_in(item.frame()?, &rest[1..], leaf, outermost, test)?,
-            (_, kind::ARRAY) => any_in_array(item, &rest[1..], leaf, outermost, test)?,
-            _ => false,
-        };
-        if found {
-            return Ok(true);
+        Ok(false)
+    }
+
+    /// An element reached by its number is not walked into once more where the path ends, and is no position that was
+    /// searched for.
+    fn named(&mut self, item: Element<'a>, rest: &[Part], outermost: Option<u32>) -> Result<bool, QueryError> {
+        match (rest, item.kind()) {
+            ([], _) => self.give(Some(item), outermost),
+            (_, kind::DOCUMENT) => self.within(item.frame()?, rest, outermost),
+            (_, kind::ARRAY) => self.array(item, rest, outermost),
+            _ => Ok(false),
         }
     }
-    Ok(false)
 }
 
 #[cfg(test)]

@@ -205,6 +205,8 @@ impl<'a> Iterator for Elements<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
+        #[cfg(test)]
+        walked::element();
         let bytes = self.document.as_bytes();
         // The final zero byte is not an element.
         let rest = bytes.get(self.offset..bytes.len() - 1)?;
@@ -243,6 +245,8 @@ pub fn find<'a>(document: &'a RawDocument, name: &[u8]) -> Result<Option<Element
     let bytes_end = bytes.len() - 1;
     let mut start = 4;
     while start < bytes_end {
+        #[cfg(test)]
+        walked::element();
         let rest = &bytes[start..bytes_end];
         // Most names differ in length or early, so this is decided before the name's end is looked for.
         let is_it = rest.get(name.len() + 1) == Some(&0) && rest[1..=name.len()] == *name;
@@ -267,6 +271,35 @@ pub fn find<'a>(document: &'a RawDocument, name: &[u8]) -> Result<Option<Element
         start = value_at + size;
     }
     Ok(None)
+}
+
+/// What is walked between two looks at an operation: whoever walks without counting steps shows in it.
+#[cfg(test)]
+pub(crate) mod walked {
+    use std::cell::Cell;
+
+    thread_local! {
+        static SINCE_A_LOOK: Cell<u64> = const { Cell::new(0) };
+        static MOST: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn element() {
+        SINCE_A_LOOK.set(SINCE_A_LOOK.get() + 1);
+    }
+
+    /// The operation is asked.
+    pub(crate) fn look() {
+        MOST.set(MOST.get().max(SINCE_A_LOOK.replace(0)));
+    }
+
+    /// The most elements that this thread has walked without a look while `run` ran.
+    pub(crate) fn most(run: impl FnOnce()) -> u64 {
+        look();
+        MOST.set(0);
+        run();
+        look();
+        MOST.get()
+    }
 }
 
 /// The length of the name of the element at the start of `rest`, which is not empty.

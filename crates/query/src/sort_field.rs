@@ -1,12 +1,13 @@
 //! A field that documents are sorted by: one of theirs, or something that is known of them beside their fields.
 
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::exec::row::as_document;
 use crate::metadata::{Metadata, MetadataField};
-use crate::value::Value;
+use crate::value::{BYTES_PER_STEP, Value};
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
-use keys::FieldOrder;
+use keys::{ExtractError, FieldOrder, KeyExtractor, KeySet};
 use std::sync::Arc;
 use wire::ErrorCode;
 
@@ -77,6 +78,28 @@ pub(crate) fn metadata_sort(special: &RawDocument) -> Result<Option<MetadataFiel
         Ok(field) if field.is_sorted_by() => Ok(Some(field)),
         _ => Err(QueryError::new(ErrorCode(31138), format!("Illegal $meta sort: {name}"))),
     }
+}
+
+/// Puts the least key of a document into `keys`: what it is sorted by.
+pub(crate) fn least_key(
+    extractor: &KeyExtractor,
+    document: &RawDocument,
+    keys: &mut KeySet,
+    context: &EvaluationContext<'_>,
+) -> Result<(), QueryError> {
+    let mut ended = None;
+    let extracted = extractor.extract_least(document, keys, &mut |bytes| {
+        ended = context.steps(bytes / BYTES_PER_STEP).err();
+        ended.is_none()
+    });
+    if let Some(ended) = ended {
+        return Err(ended);
+    }
+    extracted.map_err(|error| match error {
+        ExtractError::ParallelArrays { .. } => QueryError::bad_value("cannot sort with keys that are parallel arrays"),
+        error @ ExtractError::AmbiguousPosition { .. } => QueryError::new(ErrorCode(16746), error.to_string()),
+        other => QueryError::bad_value(other.to_string()),
+    })
 }
 
 /// A copy of a document with what is known of it under the paths that sorts have for it.

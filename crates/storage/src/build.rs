@@ -21,6 +21,7 @@
 
 use crate::catalog::Entry;
 use crate::catalog::rows::{CollectionRow, IndexRow};
+use crate::effect::Evaluation;
 use crate::index_keys::IndexWrites;
 use crate::index_signature::{same_filter, same_projection};
 use crate::limits::{
@@ -740,7 +741,8 @@ impl crate::WriteUnit<'_> {
                     .maintained()
                     .nth(position)
                     .expect("positions come from the same guard");
-                writes.derive_one(position, index, &id, None, Some(document))?;
+                let check = || self.evaluator.check();
+                writes.derive_watched(position, index, &id, (None, Some(document)), &check)?;
             }
             self.changes
                 .effect

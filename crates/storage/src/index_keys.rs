@@ -7,7 +7,7 @@ use crate::diff;
 use crate::index_rows::{IndexRows, RowContent, RowsOf};
 use crate::mutations::mutated;
 use crate::record::row_bytes_max;
-use crate::{Collection, Index, MemoryExceeded, RecordId, StorageError};
+use crate::{Check, Collection, Index, MemoryExceeded, RecordId, StorageError};
 use bson::RawDocument;
 use engine::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use keys::{ExtractError, KeySet, MultikeyPaths};
@@ -39,25 +39,25 @@ impl<'d> Versions<'d> {
     }
 
     /// Whether both give the same rows, as far as that can be told without their keys.
-    fn surely_agree_in(&self, index: &Index) -> bool {
+    fn surely_agree_in(&self, index: &Index, check: &Check<'_>) -> Result<bool, StorageError> {
         let (Some(old), Some(new)) = (self.old, self.new) else {
-            return false;
+            return Ok(false);
         };
         // Its rows have all of the document.
         if index.clustering() && old.as_bytes() != new.as_bytes() {
-            return false;
+            return Ok(false);
         }
         if index.is_id() {
-            return same_id(old, new);
+            return Ok(same_id(old, new));
         }
         let Some(difference) = self.difference else {
-            return false;
+            return Ok(false);
         };
         // Who builds an index takes what he meets, whenever that came to be.
-        index.ready()
+        Ok(index.ready()
             && difference.len() <= SEARCHED_DIFFERENCE_BYTES_MAX
             && !index.is_touched(|path| diff::touches(difference, &mut path.as_bytes().split(|&byte| byte == b'.')))
-            && index.covers(old) == index.covers(new)
+            && index.covers(old, check)? == index.covers(new, check)?)
     }
 }
 
@@ -129,7 +129,7 @@ impl IndexWrites {
         self.clear();
         let Versions { old, new, .. } = versions;
         for (position, index) in collection.maintained().enumerate() {
-            if versions.surely_agree_in(index) {
+            if versions.surely_agree_in(index, check)? {
                 debug_assert!(writes_nothing(index, id, old, new), "{} keeps its rows", index.name());
                 continue;
             }
@@ -154,7 +154,8 @@ impl IndexWrites {
         self.derive_watched(position, index, id, (old, new), &|| Ok(()))
     }
 
-    fn derive_watched(
+    /// As [`IndexWrites::derive_one`], as long as `check` lets it.
+    pub(crate) fn derive_watched(
         &mut self,
         position: usize,
         index: &Index,
@@ -259,9 +260,6 @@ fn check_length(index: &Index, id_bytes: usize, key_bytes: usize, content: RowCo
     Ok(())
 }
 
-/// Whether an operation may go on.
-type Check<'c> = dyn Fn() -> Result<(), StorageError> + 'c;
-
 /// What the keys of one document in one index may take.
 struct Room<'c> {
     /// Bytes that rows and keys of the same change have already.
@@ -291,9 +289,10 @@ fn extract<'k>(
     keys: &'k mut KeySet,
     room: &Room<'_>,
 ) -> Result<Option<&'k KeySet>, StorageError> {
-    let Some(document) = document.filter(|document| index.covers(document)) else {
+    let Some(document) = document else { return Ok(None) };
+    if !index.covers(document, room.check)? {
         return Ok(None);
-    };
+    }
     let mut refused = None;
     let mut watch = |bytes: usize| {
         refused = room.refuse(bytes as u64).err();

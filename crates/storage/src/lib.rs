@@ -137,7 +137,7 @@ pub use namespace::{Namespace, check_database_name};
 pub use operation::{Counter, LockCounters, Operation, OperationCounters, RunPermit, SpillCounters, Spilling};
 pub use pinned::PinnedView;
 pub use points::AppliedPoint;
-pub use predicate::{NoPartialIndexes, Predicate, PredicateCompiler};
+pub use predicate::{Check, NoPartialIndexes, Predicate, PredicateCompiler};
 pub use read::{IndexBatch, IndexCursor, ReadView, RecordBatch, RecordCursor};
 pub use record::{RecordId, RecordIds, RecordKey};
 pub use repl::{Message, Role};

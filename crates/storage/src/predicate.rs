@@ -1,13 +1,18 @@
 //! The filters of partial indexes, as the query layer compiles them.
 
+use crate::StorageError;
 use bson::RawDocument;
 use keys::Collator;
 use std::sync::Arc;
 
+/// Whether an operation may go on.
+pub type Check<'c> = dyn Fn() -> Result<(), StorageError> + 'c;
+
 /// Decides whether a document belongs into a partial index.
 pub trait Predicate: Send + Sync {
-    /// True when the document belongs into the index.
-    fn matches(&self, document: &RawDocument) -> bool;
+    /// True when the document belongs into the index; one that is damaged does not. Must answer the same for everybody,
+    /// whoever asks, and ask `check` now and then: its errors are the only ones.
+    fn matches(&self, document: &RawDocument, check: &Check<'_>) -> Result<bool, StorageError>;
 }
 
 /// Turns the filter of a partial index into a predicate; the query layer supplies it.

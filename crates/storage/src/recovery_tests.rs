@@ -573,9 +573,9 @@ fn background_threads_work_and_end() {
 struct Slow(Arc<vfs::SimulatedClock>);
 
 impl Predicate for Slow {
-    fn matches(&self, _document: &RawDocument) -> bool {
+    fn matches(&self, _: &RawDocument, _: &crate::Check<'_>) -> Result<bool, StorageError> {
         self.0.advance(Duration::from_secs(1));
-        true
+        Ok(true)
     }
 }
 

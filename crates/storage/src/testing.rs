@@ -1,8 +1,8 @@
 //! What this crate's tests start from: a storage on the in-memory engine and a simulated disk.
 
 use crate::{
-    CollectionGuard, IndexSpec, LockMode, Namespace, Operation, Predicate, PredicateCompiler, RecordId, RecordIds,
-    Storage, StorageError, StorageOptions,
+    Check, CollectionGuard, IndexSpec, LockMode, Namespace, Operation, Predicate, PredicateCompiler, RecordId,
+    RecordIds, Storage, StorageError, StorageOptions,
 };
 use bson::raw::RawBsonRef;
 use bson::{Document, RawDocument, RawDocumentBuf, rawdoc};
@@ -21,11 +21,10 @@ use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedClock, SimulatedFs};
 struct Equal(RawDocumentBuf);
 
 impl Predicate for Equal {
-    fn matches(&self, document: &RawDocument) -> bool {
-        self.0
-            .iter()
-            .flatten()
-            .all(|(name, value)| document.get(name).ok().flatten() == Some(value))
+    fn matches(&self, document: &RawDocument, check: &Check<'_>) -> Result<bool, StorageError> {
+        check()?;
+        let is_equal = |(name, value)| document.get(name).ok().flatten() == Some(value);
+        Ok(self.0.iter().flatten().all(is_equal))
     }
 }
 

@@ -569,7 +569,17 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     })?;
     let catalog = call.server.storage.catalog();
     let mut entries = Vec::new();
-    for collection in catalog.collections(call.database) {
+    // Who asks for one only has the others neither described nor looked at.
+    let (collections, views) = match filter.name().map(|name| Namespace::new(call.database, name)) {
+        Some(Ok(namespace)) => (
+            catalog.collection(&namespace).into_iter().collect(),
+            catalog.view(&namespace).into_iter().collect(),
+        ),
+        Some(Err(_)) => (Vec::new(), Vec::new()),
+        None => (catalog.collections(call.database), catalog.views(call.database)),
+    };
+    for collection in collections {
+        call.operation.check()?;
         let mut options = Document::try_from(collection.options())?;
         options.remove("uuid");
         let uuid = Binary {
@@ -590,7 +600,8 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     entries.extend(oplog_of(call));
     entries.extend(locals_of(call));
-    for view in catalog.views(call.database) {
+    for view in views {
+        call.operation.check()?;
         if let Some(buckets) = catalog.buckets_of(&view) {
             entries.push(doc! {
                 "name": view.namespace().collection(),

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use bson::Document;
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use query::EvaluationContext;
 use query::matcher::{Matcher, ParseContext};
 
@@ -22,6 +22,19 @@ impl Filter {
         Ok(Self {
             matcher: Some(Matcher::parse(filter, context)?),
         })
+    }
+
+    /// The only name that documents which match have, where the filter says so.
+    pub fn name(&self) -> Option<&str> {
+        let matcher = self.matcher.as_ref().filter(|matcher| matcher.collator().is_none())?;
+        matcher
+            .root()
+            .conjuncts()
+            .iter()
+            .find_map(|part| match part.as_equality()? {
+                (path, RawBsonRef::String(name)) if path.text() == "name" => Some(name),
+                _ => None,
+            })
     }
 
     /// True when the document matches.

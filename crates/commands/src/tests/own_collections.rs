@@ -162,3 +162,31 @@ fn several_statements_that_can_be_sent_again_are_marked_in_the_log() {
     let one = insert(3, &[doc! { "_id": 4 }]);
     assert!(!one.contains_key("multiOpType"), "{one}");
 }
+
+#[test]
+fn who_asks_for_one_collection_is_told_what_the_whole_list_has_of_it() {
+    let bench = Bench::new();
+    bench.ok(doc! { "create": "c" });
+    bench.ok(doc! { "create": "d", "capped": true, "size": 4096 });
+    bench.ok(doc! { "create": "v", "viewOn": "c" });
+    bench.ok(doc! { "create": "t", "timeseries": { "timeField": "t" } });
+    let list = |filter: Document| first_batch(&bench.ok(doc! { "listCollections": 1, "filter": filter }));
+    let all = list(doc! {});
+    assert!(all.len() >= 5, "{all:?}");
+    for entry in &all {
+        let name = entry.get_str("name").unwrap();
+        assert_eq!(list(doc! { "name": name }), [entry.clone()]);
+        let kind = entry.get_str("type").unwrap();
+        assert_eq!(
+            list(doc! { "type": kind, "$and": [{ "name": { "$eq": name } }] }),
+            [entry.clone()]
+        );
+        assert_eq!(list(doc! { "name": name, "type": "nonesuch" }), [] as [Document; 0]);
+        assert_eq!(list(doc! { "name": { "$in": [name, "nonesuch"] } }), [entry.clone()]);
+        assert_eq!(list(doc! { "$or": [{ "name": name }] }), [entry.clone()]);
+    }
+    for none in ["nonesuch", "", "$", "a\0b", "system.", ".c"] {
+        assert_eq!(list(doc! { "name": none }), [] as [Document; 0], "{none:?}");
+    }
+    assert_eq!(list(doc! { "$nor": [{ "name": "c" }] }).len(), all.len() - 1);
+}

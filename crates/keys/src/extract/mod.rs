@@ -13,6 +13,7 @@
 //! 5. For each element: the other fields of step 3 take it as their value or their document; start over with the rest.
 
 mod key_set;
+mod least;
 mod pattern;
 mod special;
 mod text_terms;
@@ -231,14 +232,10 @@ impl KeyExtractor {
         out: &mut KeySet,
         watch: &mut Watch<'_>,
     ) -> Result<(), ExtractError> {
-        self.expand(
-            [Slot::Open {
-                document: document.as_bytes(),
-                part: 0,
-            }; N],
-            out,
-            watch,
-        )?;
+        self.expand(Slot::at_start::<N>(document), out, &mut |slots, out| {
+            self.push_key(slots, out);
+            out.look(watch)
+        })?;
         out.sort();
         Ok(())
     }
@@ -294,11 +291,12 @@ impl KeyExtractor {
     }
 
     /// Steps 1 to 5 of the module's algorithm. Recursion ends with the paths, each level uses up a part of one.
-    fn expand<const N: usize>(
+    /// Calls `found` with the slots of each key, all of them values or missing.
+    fn expand<'a, const N: usize>(
         &self,
-        mut slots: [Slot<'_>; N],
+        mut slots: [Slot<'a>; N],
         out: &mut KeySet,
-        watch: &mut Watch<'_>,
+        found: &mut impl FnMut(&[Slot<'a>], &mut KeySet) -> Result<(), ExtractError>,
     ) -> Result<(), ExtractError> {
         let count = self.pattern.fields().len();
         let mut shared: Option<(&[u8], usize)> = None;
@@ -314,12 +312,11 @@ impl KeyExtractor {
             }
         }
         let Some((array, _)) = shared else {
-            self.push_key(&slots[..count], out);
-            return out.look(watch);
+            return found(&slots[..count], out);
         };
         let spread = self.enter_array(array, &mut slots, out)?;
         if spread == 0 {
-            return self.expand(slots, out, watch);
+            return self.expand(slots, out, found);
         }
         let mut elements = Elements::new(array);
         let mut empty = true;
@@ -328,10 +325,10 @@ impl KeyExtractor {
             .map_err(|_| self.malformed(spread.trailing_zeros() as usize))?
         {
             empty = false;
-            self.expand(self.with_element(slots, spread, Some(element.value)), out, watch)?;
+            self.expand(self.with_element(slots, spread, Some(element.value)), out, found)?;
         }
         if empty {
-            self.expand(self.with_element(slots, spread, None), out, watch)?;
+            self.expand(self.with_element(slots, spread, None), out, found)?;
         }
         Ok(())
     }
@@ -421,12 +418,7 @@ impl KeyExtractor {
         }
         let start = out.arena.len();
         for (index, slot) in slots.iter().enumerate() {
-            let value = if let Slot::Value(value) = slot {
-                Some(*value)
-            } else {
-                None
-            };
-            self.push_field(index, value, out);
+            self.push_field(index, slot.value(), out);
         }
         out.finish_key(start);
     }
@@ -466,6 +458,20 @@ enum Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
+    /// As many as an index has fields, none of which has come anywhere.
+    fn at_start<const N: usize>(document: &'a RawDocument) -> [Self; N] {
+        let document = document.as_bytes();
+        [Self::Open { document, part: 0 }; N]
+    }
+
+    /// The value that was found.
+    fn value(&self) -> Option<Value<'a>> {
+        match self {
+            Slot::Value(value) => Some(*value),
+            _ => None,
+        }
+    }
+
     /// Step 1: from an open document to a value, to nothing, or to an array.
     fn walk(self, parts: &[PathPart]) -> Result<Self, crate::raw::Malformed> {
         let Slot::Open { mut document, mut part } = self else {

@@ -25,9 +25,9 @@ const DEPTH_MAX: usize = 100;
 /// The paths that a wildcard index has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WildcardSpec {
-    /// Only these and what is below.
+    /// Only these and what is below; rising.
     included: Option<Vec<String>>,
-    /// Not these and not what is below.
+    /// Not these and not what is below; rising.
     excluded: Vec<String>,
 }
 
@@ -53,6 +53,19 @@ enum Standing {
 fn is_below(path: &str, other: &str) -> bool {
     path.strip_prefix(other)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Whether `path` is one of `others`, which rise, or lies below one.
+fn is_below_any(path: &str, others: &[String]) -> bool {
+    let has = |path: &str| others.binary_search_by(|other| other.as_str().cmp(path)).is_ok();
+    !others.is_empty() && (has(path) || path.match_indices('.').any(|(dot, _)| has(&path[..dot])))
+}
+
+/// Whether one of `others`, which rise, lies below `path`.
+fn is_above_any(path: &str, others: &[String]) -> bool {
+    let below = || path.bytes().chain([b'.']);
+    let first = others.partition_point(|other| other.bytes().lt(below()));
+    others.get(first).is_some_and(|other| is_below(other, path))
 }
 
 impl WildcardSpec {
@@ -105,6 +118,7 @@ impl WildcardSpec {
                 if id == Some(true) {
                     included.push("_id".to_owned());
                 }
+                included.sort_unstable();
                 return Ok(Self {
                     included: Some(included),
                     excluded,
@@ -122,6 +136,7 @@ impl WildcardSpec {
         if id != Some(true) {
             excluded.push("_id".to_owned());
         }
+        excluded.sort_unstable();
         Ok(Self {
             included: None,
             excluded,
@@ -197,15 +212,15 @@ impl WildcardSpec {
     }
 
     fn standing(&self, path: &str) -> Standing {
-        if self.excluded.iter().any(|excluded| is_below(path, excluded)) {
+        if is_below_any(path, &self.excluded) {
             return Standing::Outside;
         }
         let Some(included) = &self.included else {
             return Standing::Inside;
         };
         match () {
-            () if included.iter().any(|included| is_below(path, included)) => Standing::Inside,
-            () if included.iter().any(|included| is_below(included, path)) => Standing::Above,
+            () if is_below_any(path, included) => Standing::Inside,
+            () if is_above_any(path, included) => Standing::Above,
             () => Standing::Outside,
         }
     }
@@ -451,5 +466,70 @@ impl Extraction<'_, '_> {
             .collect();
         self.extractor.push_pieces(&pieces, self.out);
         self.out.look(self.watch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use bson::{Document, RawDocumentBuf};
+
+    /// Each path of a document was compared with each one of the list.
+    #[test]
+    fn paths_stand_to_a_list_as_to_each_of_it() {
+        let lists: [&[&str]; 5] = [
+            &["a"],
+            &["b.c", "a!", "a.b.c", "a-b"],
+            &["ab.c", "a/b", "a.z", "b", "a b"],
+            &["a.b.c.d", "a.b-c", "a.b!c.d", "c"],
+            &["aa", "a.aa", "a.a.a"],
+        ];
+        let paths = [
+            "a",
+            "a!",
+            "a!.x",
+            "a-b",
+            "a-b.c",
+            "a.b",
+            "a.b.c",
+            "a.b.c.d.e",
+            "a.b-c",
+            "a.b!c",
+            "ab",
+            "ab.c",
+            "ab.cd",
+            "a.z.y",
+            "a.a",
+            "aa.a",
+            "b",
+            "b.c",
+            "c.d",
+            "d",
+            "a/b.c",
+            "a b",
+            "a.aa.b",
+        ];
+        for list in lists {
+            for is_included in [true, false] {
+                let projection: Document = list
+                    .iter()
+                    .map(|path| ((*path).to_owned(), is_included.into()))
+                    .collect();
+                let projection = RawDocumentBuf::try_from(&projection).unwrap();
+                let spec = WildcardSpec::parse("$**", Some(&projection)).unwrap();
+                for path in paths {
+                    let below = list.iter().any(|other| is_below(path, other));
+                    let above = list.iter().any(|other| is_below(other, path));
+                    let expected = match (is_included, below, above) {
+                        (true, true, _) | (false, false, _) => Standing::Inside,
+                        (true, false, true) => Standing::Above,
+                        (true, false, false) | (false, true, _) => Standing::Outside,
+                    };
+                    assert_eq!(spec.standing(path), expected, "{path} to {list:?}, {is_included}");
+                }
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::matcher::{MatchDetails, Matcher};
 use crate::project::Projection;
 use crate::stages::{Execution, ForeignRequest, IteratorSource, Pipeline, Stage, StageContext};
 use crate::update::{Update, UpdateContext};
-use crate::value::{SharedDocument, Value};
+use crate::value::{Comparer, SharedDocument, SortPattern, Value};
 
 /// A clock that each look moves on by a millisecond, so that a deadline is a number of looks.
 #[derive(Default)]
@@ -121,6 +121,186 @@ fn updates_and_projections_end_with_their_operation() {
     assert!(is_ended(|evaluation| {
         (0..100).try_for_each(|_| projection.apply(&document, None, evaluation, &mut Vec::new()))
     }));
+}
+
+/// Each element of an array is met by all of the operators below `$[]`.
+#[test]
+fn many_operators_on_elements_end_with_their_operation() {
+    let operators = |operator: &str, below: &str| {
+        let all = (0..1000).map(|i| (format!("a.$[].{below}{i}"), Bson::Int32(1)));
+        doc! {operator: all.collect::<Document>()}
+    };
+    let (scalars, objects) = (
+        doc! {"_id": 1, "a": vec![1; 100]},
+        doc! {"_id": 1, "a": vec![doc! {}; 100]},
+    );
+    let context = UpdateContext {
+        now_ms: 0,
+        timestamp: bson::Timestamp { time: 1, increment: 1 },
+        keep_empty_timestamps: false,
+        details: MatchDetails::default(),
+    };
+    let apply = |update: &Document, document: &Document, evaluation: &EvaluationContext<'_>| {
+        let parsed = Update::parse(RawBsonRef::Document(&raw(update.clone())), None, &expressions()).unwrap();
+        parsed.apply(&raw(document.clone()), &context, evaluation)
+    };
+    for (update, document) in [
+        (operators("$unset", "x"), &scalars),
+        (operators("$unset", "x.y.z"), &scalars),
+        (operators("$set", "x"), &objects),
+        (operators("$set", "y.z"), &objects),
+    ] {
+        let ended = is_ended(|evaluation| apply(&update, document, evaluation).map(drop));
+        assert!(ended, "{:.60} on {:.60}", update.to_string(), document.to_string());
+    }
+    // What makes no fields is not asked to.
+    for operator in ["$unset", "$pull"] {
+        assert!(!is_ended(|evaluation| {
+            assert_eq!(apply(&operators(operator, "x"), &objects, evaluation)?, None);
+            Ok(())
+        }));
+    }
+}
+
+#[test]
+fn lists_of_names_in_a_schema_are_looked_up_at_once_and_end_with_their_operation() {
+    let names = |count: i32| (0..count).map(|i| Bson::String(format!("f{i}"))).collect::<Vec<_>>();
+    let fields: Document = (0..3000).map(|i| (format!("f{i}"), Bson::Int32(i))).collect();
+    let document = raw(fields.clone());
+    let dependencies: Document = (0..300).map(|i| (format!("f{i}"), names(10).into())).collect();
+    let patterns: Document = (0..100).map(|i| (format!("^g{i}"), Bson::Document(doc! {}))).collect();
+    for (schema, steps_max) in [
+        (doc! {"required": names(3000)}, 20_000),
+        (doc! {"dependencies": dependencies}, 20_000),
+        (doc! {"dependencies": {"f2999": names(3000)}}, 20_000),
+        (doc! {"patternProperties": patterns}, 400_000),
+    ] {
+        let matcher = Matcher::parse(&raw(doc! {"$jsonSchema": schema.clone()}), &expressions()).unwrap();
+        let clock = Arc::new(LookedAt::default());
+        let operation = Operation::new(clock.clone(), 1);
+        operation.set_deadline_ms(100_000);
+        assert!(matcher.matches(&document, &EvaluationContext::new(&operation)).unwrap());
+        let steps = clock.looks() * u64::from(STEPS_PER_CHECK);
+        assert!(steps <= steps_max, "{steps} steps for {:.60}", schema.to_string());
+        let ended = is_ended(|context| (0..100).try_for_each(|_| matcher.matches(&document, context).map(drop)));
+        assert!(ended, "{:.60}", schema.to_string());
+    }
+}
+
+/// Ten thousand parts each: what walks all of them for each of them walks a hundred million without a look.
+#[test]
+fn nobody_walks_long_without_a_look_at_the_operation() {
+    const PARTS: i32 = 10_000;
+    const WALKED_MAX: u64 = 400_000;
+    let names: Vec<Bson> = (0..PARTS).map(|i| Bson::String(format!("f{i}"))).collect();
+    let fields: Document = (0..PARTS).map(|i| (format!("f{i}"), Bson::Int32(i))).collect();
+    let others: Document = (0..PARTS).map(|i| (format!("f{i}"), Bson::Int32(i + 1))).collect();
+    let renames: Document = (0..1000)
+        .map(|i| (format!("f{i}"), Bson::String(format!("g{i}"))))
+        .collect();
+    let below = |step: &str| {
+        (0..1000)
+            .map(|i| (format!("a.{step}.x{i}"), Bson::Int32(i)))
+            .collect::<Document>()
+    };
+    let properties: Document = (0..PARTS)
+        .map(|i| (format!("f{i}"), doc! {"type": "string"}.into()))
+        .collect();
+    let document = raw(fields.clone());
+    let array = raw(doc! {"a": vec![doc! {"b": 1}; PARTS as usize], "_id": 1});
+    let nested = raw((0..18).fold(doc! {"0": [1]}, |inner, _| doc! {"0": [inner]}));
+    let context = UpdateContext {
+        now_ms: 0,
+        timestamp: bson::Timestamp { time: 1, increment: 1 },
+        keep_empty_timestamps: false,
+        details: MatchDetails::default(),
+    };
+    let within = |what: &str, run: &mut dyn FnMut(&EvaluationContext<'_>)| {
+        // What nothing ends counts its looks all the same.
+        let walked = crate::raw::walked::most(|| run(&EvaluationContext::uninterrupted()));
+        assert!(walked <= WALKED_MAX, "{what} walks {walked} elements");
+    };
+    for (document, filter) in [
+        (&document, doc! {"$jsonSchema": {"required": names.clone()}}),
+        (&document, doc! {"$jsonSchema": {"dependencies": {"f1": names.clone()}}}),
+        (&document, doc! {"$jsonSchema": {"properties": properties}}),
+        (&array, doc! {"a.b": {"$gt": 1}}),
+        (&array, doc! {"a.c": 1}),
+        (&nested, doc! {(["0"; 20].join(".")): 5}),
+    ] {
+        let matcher = Matcher::parse(&raw(filter.clone()), &expressions()).unwrap();
+        within(&format!("{:.60}", filter.to_string()), &mut |evaluation| {
+            matcher.matches(document, evaluation).unwrap();
+        });
+    }
+    for (document, path) in [(&array, "a.b"), (&nested, &*["0"; 30].join("."))] {
+        within("distinct", &mut |evaluation| {
+            let mut values = crate::exec::distinct::DistinctValues::new(path, None, evaluation).unwrap();
+            values.add_document(document).unwrap();
+        });
+    }
+    for (document, update) in [
+        (&document, doc! {"$set": others}),
+        (&document, doc! {"$unset": fields.clone()}),
+        (&document, doc! {"$rename": renames}),
+        (&array, doc! {"$unset": below("$[]")}),
+        (&array, doc! {"$unset": below("b")}),
+        (&array, doc! {"$inc": {"a.$[].b": 1}}),
+    ] {
+        within(&format!("{:.60}", update.to_string()), &mut |evaluation| {
+            let parsed = Update::parse(RawBsonRef::Document(&raw(update.clone())), None, &expressions()).unwrap();
+            parsed.apply(document, &context, evaluation).unwrap();
+        });
+    }
+}
+
+/// Filters of partial indexes have no operation at hand, only what asks for it.
+#[test]
+fn filters_of_partial_indexes_end_with_their_operation() {
+    let branches: Vec<Bson> = (0..5000).map(|i| Bson::Document(doc! {"n": {"$gt": i}})).collect();
+    let filter = raw(doc! {"$or": branches});
+    let predicate = storage::PredicateCompiler::compile(&crate::matcher::MatcherCompiler, &filter, None).unwrap();
+    let document = raw(doc! {"n": -1});
+    let looks = Cell::new(0);
+    let killed_at = |look: u32| {
+        looks.set(0);
+        let looks = &looks;
+        predicate.matches(&document, &move || {
+            looks.set(looks.get() + 1);
+            match looks.get() == look {
+                true => Err(Interrupted::Killed.into()),
+                false => Ok(()),
+            }
+        })
+    };
+    assert!(matches!(
+        killed_at(2),
+        Err(StorageError::Interrupted(Interrupted::Killed))
+    ));
+    assert!(matches!(killed_at(1000), Ok(false)));
+    assert!(predicate.matches(&raw(doc! {"n": 5000}), &|| Ok(())).unwrap());
+}
+
+/// The key of each element had all other fields of the sort in it.
+#[test]
+fn sort_keys_of_many_elements_end_with_their_operation() {
+    let numbers: Vec<i32> = (0..100_000).rev().collect();
+    let document = SharedDocument::new(raw(doc! {"a": numbers, "s": "x".repeat(10_000)}).into_bytes().into()).unwrap();
+    for pattern in [doc! {"a": 1, "s": 1}, doc! {"s": -1, "a": 1}, doc! {"a": 1}] {
+        let pattern = SortPattern::parse(&raw(pattern), &Comparer::default()).unwrap();
+        let mut keys = keys::KeySet::new();
+        let whole = EvaluationContext::uninterrupted();
+        pattern
+            .append_key(&document, &whole, &mut keys, &mut Vec::new())
+            .unwrap();
+        assert!(keys.bytes() < 20_000, "{} bytes for one key", keys.bytes());
+        assert!(is_ended(|context| pattern.append_key(
+            &document,
+            context,
+            &mut keys,
+            &mut Vec::new()
+        )));
+    }
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl Sort {
         };
         input.run(run, &mut |row| {
             counters.works += 1;
-            let key = keys.key(as_document(row.document.bytes())?, row.metadata)?;
+            let key = keys.key(as_document(row.document.bytes())?, row.metadata, run.evaluation)?;
             sorter.push(run.evaluation, key, || Entry {
                 id: row.id,
                 document: row.document.to_kept_bytes(),

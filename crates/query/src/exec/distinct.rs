@@ -307,7 +307,7 @@ impl<'e> DistinctValues<'e> {
     /// Adds the values of a document.
     pub(crate) fn add_document(&mut self, document: &RawDocument) -> Result<(), QueryError> {
         let path = self.path.clone();
-        crate::path::any(document, &path, LeafArray::Whole, |element, _| {
+        crate::path::any(document, &path, LeafArray::Whole, self.evaluation, |element, _| {
             let Some(element) = element else { return Ok(false) };
             match element.value()? {
                 RawBsonRef::Array(array) => {

@@ -173,7 +173,7 @@ impl Project {
             counters.works += 1;
             counters.advanced += 1;
             scratch.clear();
-            let metadata = known.of(&row)?;
+            let metadata = known.of(&row, run.evaluation)?;
             run.evaluation.on(metadata.as_ref());
             let read;
             let source = match (&*shape, row.key) {

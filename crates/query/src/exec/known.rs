@@ -4,6 +4,7 @@ use super::key_document::KeyDocument;
 use super::row::{Row, as_document};
 use super::sort_key::SortKeys;
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::metadata::{Metadata, MetadataField, MetadataNeeds};
 use crate::plan::query::{Order, Query};
 use bson::RawBson;
@@ -34,7 +35,11 @@ impl RowMetadata {
     }
 
     /// What stages have found out, and what the row itself tells.
-    pub(crate) fn of(&mut self, row: &Row<'_>) -> Result<Option<Arc<Metadata>>, QueryError> {
+    pub(crate) fn of(
+        &mut self,
+        row: &Row<'_>,
+        context: &EvaluationContext<'_>,
+    ) -> Result<Option<Arc<Metadata>>, QueryError> {
         let own = [MetadataField::RecordId, MetadataField::IndexKey, MetadataField::SortKey];
         if self.needs.is_empty() || !own.into_iter().any(|field| self.needs.has(field)) {
             return Ok(row.metadata.cloned());
@@ -50,7 +55,7 @@ impl RowMetadata {
             metadata.set(MetadataField::IndexKey, RawBson::Document(key));
         }
         if let Some(sort) = &mut self.sort
-            && let Some(values) = sort.values(as_document(row.document.bytes())?, row.metadata)?
+            && let Some(values) = sort.values(as_document(row.document.bytes())?, row.metadata, context)?
         {
             metadata.set(MetadataField::SortKey, RawBson::Array(values));
         }

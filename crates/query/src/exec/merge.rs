@@ -123,7 +123,9 @@ impl SortMerge {
                     counters.dups_dropped += 1;
                     return Ok(Flow::Continue);
                 }
-                let sort_key = keys.key(as_document(row.document.bytes())?, row.metadata)?.to_vec();
+                let sort_key = keys
+                    .key(as_document(row.document.bytes())?, row.metadata, run.evaluation)?
+                    .to_vec();
                 order.push(Reverse((sort_key, place)));
                 *head = Some(Head {
                     id: row.id,

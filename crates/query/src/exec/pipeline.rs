@@ -139,6 +139,7 @@ impl PlanSource {
         self.ahead_max = (self.ahead_max * 4).min(AHEAD_MAX);
         let (ahead, known) = (&mut self.ahead, &mut self.known);
         let mut last = 0;
+        let evaluation = EvaluationContext::new(context.op);
         let mut planned = self.planned.lock();
         let ran = planned.run(context, None, &mut |row| {
             let document = row.document.to_bytes();
@@ -149,7 +150,8 @@ impl PlanSource {
                 _ => document.len().max(COPIED_BYTES),
             };
             last = start;
-            ahead.push_back(SharedDocument::new(document)?.with_metadata(known.of(&row)?));
+            let metadata = known.of(&row, &evaluation)?;
+            ahead.push_back(SharedDocument::new(document)?.with_metadata(metadata));
             Ok(if ahead.len() >= rows_max || bytes >= AHEAD_BYTES_MAX {
                 Flow::Stop
             } else {

@@ -5,15 +5,15 @@
 
 use super::key_document::KeyDocument;
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::metadata::Metadata;
-use crate::sort_field::{SortField, extended};
+use crate::sort_field::{SortField, extended, least_key};
 use crate::value::CollatorRef;
 use bson::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
 use collation::Collation;
 use keys::key::KeyDecoder;
-use keys::{ExtractError, FieldOrder, IndexPattern, KeyExtractor, KeySet};
+use keys::{FieldOrder, IndexPattern, KeyExtractor, KeySet};
 use std::sync::Arc;
-use wire::ErrorCode;
 
 /// Makes sort keys. Keeps its buffers from document to document.
 pub(crate) struct SortKeys {
@@ -43,21 +43,14 @@ impl SortKeys {
         &mut self,
         document: &RawDocument,
         metadata: Option<&Arc<Metadata>>,
+        context: &EvaluationContext<'_>,
     ) -> Result<&[u8], QueryError> {
         let by_metadata = self.fields.iter().filter_map(SortField::metadata_field);
         let document = match self.fields.iter().any(|field| field.metadata.is_some()) {
             true => extended(document, metadata, by_metadata, &mut self.extended)?,
             false => document,
         };
-        self.extractor
-            .extract(document, &mut self.keys)
-            .map_err(|error| match error {
-                ExtractError::ParallelArrays { .. } => {
-                    QueryError::bad_value("cannot sort with keys that are parallel arrays")
-                }
-                error @ ExtractError::AmbiguousPosition { .. } => QueryError::new(ErrorCode(16746), error.to_string()),
-                other => QueryError::new(ErrorCode::BadValue, other.to_string()),
-            })?;
+        least_key(&self.extractor, document, &mut self.keys, context)?;
         Ok(self.keys.get(0).map_or(&[], |key| key.key))
     }
 }
@@ -68,8 +61,9 @@ impl SortKeys {
         &mut self,
         document: &RawDocument,
         metadata: Option<&Arc<Metadata>>,
+        context: &EvaluationContext<'_>,
     ) -> Result<Option<RawArrayBuf>, QueryError> {
-        self.key(document, metadata)?;
+        self.key(document, metadata, context)?;
         let (Some(key), ordering) = (self.keys.get(0), self.extractor.pattern().ordering()) else {
             return Ok(None);
         };

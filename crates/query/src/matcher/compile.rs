@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
 use keys::Collator;
-use storage::{Predicate, PredicateCompiler};
+use storage::{Check, Predicate, PredicateCompiler, StorageError};
 use wire::ErrorCode;
 
 use super::Matcher;
@@ -109,11 +109,12 @@ fn refusal(expr: &MatchExpr) -> QueryError {
 struct PartialFilter(Matcher);
 
 impl Predicate for PartialFilter {
-    /// Errors cannot come about: the filter has no `$expr`, and stored documents are well-formed. A damaged one is not
-    /// in the index.
-    fn matches(&self, document: &RawDocument) -> bool {
-        self.0
-            .matches(document, &EvaluationContext::uninterrupted())
-            .unwrap_or(false)
+    /// Other errors do not come about where they are not the document's: the filter has no `$expr`, and no memory but
+    /// the document's own is charged to anybody.
+    fn matches(&self, document: &RawDocument, check: &Check<'_>) -> Result<bool, StorageError> {
+        match self.0.matches(document, &EvaluationContext::checked(check)) {
+            Err(QueryError::Storage(error)) => Err(error),
+            matched => Ok(matched.unwrap_or(false)),
+        }
     }
 }

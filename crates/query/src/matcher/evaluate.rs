@@ -13,8 +13,8 @@ use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::path::{self, LeafArray, Path};
 use crate::raw::{Constant, Element, Elements, kind};
+use crate::value::CompareOp;
 use crate::value::scan::Malformed;
-use crate::value::{BYTES_PER_STEP, CompareOp};
 
 /// What a match is evaluated with.
 #[derive(Clone, Copy)]
@@ -100,9 +100,7 @@ fn path_of_equalities(parts: &[MatchExpr]) -> Option<&Path> {
 fn equals_all(path: &Path, parts: &[MatchExpr], document: &RawDocument, scope: Scope<'_>) -> Result<bool, QueryError> {
     let mut values = Vec::new();
     let mut is_missing = false;
-    scope.context.steps(document.as_bytes().len() / BYTES_PER_STEP)?;
-    path::any(document, path, LeafArray::Expand, |element, _| {
-        scope.context.step()?;
+    path::any(document, path, LeafArray::Expand, scope.context, |element, _| {
         match element {
             Some(element) => values.push(element.value()?),
             None => is_missing = true,
@@ -161,11 +159,8 @@ fn matches_path(
         _ => LeafArray::Expand,
     };
     let mut found = None;
-    // A name that is not there is looked for in all of the document.
-    scope.context.steps(document.as_bytes().len() / BYTES_PER_STEP)?;
-    let matched = path::any(document, path, leaf, |element, index| {
+    let matched = path::any(document, path, leaf, scope.context, |element, index| {
         let mut inner = None;
-        scope.context.step()?;
         let passed = match element {
             Some(element) => passes(test, element, scope, &mut inner)?,
             None => passes_missing(test),

@@ -269,8 +269,7 @@ impl NearTest {
         context: &EvaluationContext<'_>,
     ) -> Result<Option<(f64, RawBsonRef<'d>)>, QueryError> {
         let mut nearest: Option<(f64, RawBsonRef<'d>)> = None;
-        path::any(document, path, LeafArray::Expand, |element, _| {
-            context.step()?;
+        path::any(document, path, LeafArray::Expand, context, |element, _| {
             let Some(element) = element.filter(|element| matches!(element.kind(), kind::DOCUMENT | kind::ARRAY)) else {
                 return Ok::<bool, QueryError>(false);
             };

@@ -7,7 +7,8 @@ use bson::{RawDocumentBuf, doc};
 fn walk(document: &bson::Document, path: &str, leaf: LeafArray) -> Vec<String> {
     let raw = RawDocumentBuf::try_from(document).unwrap();
     let mut given = Vec::new();
-    any(&raw, &Path::new(path).unwrap(), leaf, |element, index| {
+    let (path, context) = (Path::new(path).unwrap(), EvaluationContext::uninterrupted());
+    any(&raw, &path, leaf, &context, |element, index| {
         let value = element.map_or("-".to_owned(), |element| raw::describe(element.value().unwrap()));
         given.push(index.map_or(value.clone(), |index| format!("{value}@{index}")));
         Ok(false)
@@ -67,4 +68,65 @@ fn indexes_are_written_without_leading_zeros() {
 fn components_are_limited() {
     assert!(Path::new(&vec!["a"; COMPONENTS_MAX].join(".")).is_ok());
     assert!(Path::new(&vec!["a"; COMPONENTS_MAX + 1].join(".")).is_err());
+}
+
+/// `a: [{0: [{0: ... [1]}]}]`, in which each 0 is an element's position and a field's name.
+fn forks(levels: usize) -> bson::Document {
+    let mut inner = bson::Bson::Array(vec![1.into()]);
+    for _ in 0..levels {
+        inner = bson::Bson::Array(vec![doc! {"0": inner}.into()]);
+    }
+    doc! {"a": inner}
+}
+
+/// One small document and a path of numbers took for ever: each level of such an array doubled the ways to the next one.
+#[test]
+fn numbers_that_are_names_and_positions_are_no_doubling() {
+    for levels in 0..90 {
+        let given = walk(
+            &forks(levels),
+            &format!("a{}", ".0".repeat(2 * levels + 1)),
+            LeafArray::Whole,
+        );
+        assert!(
+            given.iter().any(|value| value == "1"),
+            "{levels}: position and name at each level"
+        );
+        // By name each time: the outermost array is then the first one.
+        let given = walk(
+            &forks(levels),
+            &format!("a{}", ".0".repeat(levels + 1)),
+            LeafArray::Whole,
+        );
+        assert!(given.iter().any(|value| value.starts_with('1')), "{levels}");
+        assert!(
+            given.len() <= 16 * (levels + 1) * (levels + 1),
+            "{levels}: {} values",
+            given.len()
+        );
+    }
+}
+
+#[test]
+fn walks_end_with_their_operation() {
+    let wide = doc! {"a": (0..5000).map(|i| doc! {"b": {"c": i}}).collect::<Vec<_>>()};
+    for (document, path) in [
+        (wide.clone(), "a.x"),
+        (wide, "a.b.c"),
+        (doc! {"a": vec![1; 5000]}, "a.x"),
+        (forks(90), &*format!("a{}", ".0".repeat(150))),
+    ] {
+        let raw = RawDocumentBuf::try_from(&document).unwrap();
+        let looks = std::cell::Cell::new(0);
+        let check = || {
+            looks.set(looks.get() + 1);
+            match looks.get() {
+                3 => Err(storage::Interrupted::Killed.into()),
+                _ => Ok(()),
+            }
+        };
+        let (path, context) = (Path::new(path).unwrap(), EvaluationContext::checked(&check));
+        let ended = any(&raw, &path, LeafArray::Whole, &context, |_, _| Ok(false));
+        assert!(crate::evaluation::is_interruption(&ended.unwrap_err()), "{path:?}");
+    }
 }

@@ -20,7 +20,7 @@ use super::filter::Checkpoint;
 use super::specification::{StageSpec, stage_document};
 use super::{PlannedStage, Stage, StageContext, failure};
 use crate::error::QueryError;
-use crate::evaluation::StageMemory;
+use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::expression::{Dependencies, ExpressionContext, FieldPath, TimeUnit};
 use crate::path::array_index;
 use crate::value::number::Number;
@@ -439,12 +439,16 @@ impl DensifyStage {
     }
 
     /// Where partitions come one after the other: forgets those that are over when a document of the next one comes.
-    fn leave_partitions(&mut self, document: &SharedDocument) -> Result<(), QueryError> {
+    fn leave_partitions(
+        &mut self,
+        document: &SharedDocument,
+        context: &EvaluationContext<'_>,
+    ) -> Result<(), QueryError> {
         let Some(order) = &self.spec.successive else {
             return Ok(());
         };
         let mut key = Vec::new();
-        order.append_key(document, &mut KeySet::new(), &mut key)?;
+        order.append_key(document, context, &mut KeySet::new(), &mut key)?;
         if key != self.successor {
             self.successor = key;
             if !self.has_arrays {
@@ -668,7 +672,7 @@ impl Stage for DensifyStage {
                 if matches!(self.spec.range.bounds, Bounds::Full) {
                     self.note_value(&value);
                 }
-                self.leave_partitions(&document)?;
+                self.leave_partitions(&document, context.evaluation)?;
                 let Some(place) = self.part(&document, &value, context)? else {
                     self.go_to_disk(document, &value, context)?;
                     return self.next(context);

@@ -89,7 +89,8 @@ impl SortStage {
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             key.clear();
-            self.pattern.append_key_of(&document, &mut keys, &mut key)?;
+            self.pattern
+                .append_key_of(&document, context.evaluation, &mut keys, &mut key)?;
             sorter.push(context.evaluation, &key, || document.kept())?;
         }
         if let Some(operation) = context.evaluation.operation() {

@@ -8,17 +8,18 @@
 //! Invariant: `path` names the components from the root to where the walk is. Recursion is bounded by the tree's depth.
 
 use bson::RawDocument;
-use std::collections::HashMap;
-use std::hash::Hash;
 use wire::ErrorCode;
 
 use super::ArrayFilter;
 use super::leaf::{Change, Leaf, Surroundings};
 use super::limits::BACKFILL_MAX;
 use super::replace::dollar_at_the_top;
-use super::tree::{Branch, ElementStep, Field, Node};
+use super::tree::{Branch, ElementStep, Node};
 use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
+
+/// Children of a branch that are made room for in one step.
+const FIELDS_PER_STEP: usize = 128;
 
 /// One application of an update's operators.
 pub(super) struct Application<'a> {
@@ -53,12 +54,14 @@ impl<'a> Application<'a> {
         let frame = Frame::begin(out);
         let mut changed = false;
         let mut copied = 4;
+        let evaluation = self.around.evaluation;
+        evaluation.steps(1 + branch.fields.len() / FIELDS_PER_STEP)?;
         let mut met = Met::new(branch.fields.len());
-        let places = Places::by(branch, |field| Some(field.name.as_bytes()));
         for element in Elements::new(document) {
             let element = element?;
+            evaluation.step()?;
             let name = element.name();
-            let Some(child) = places.find(name).filter(|child| met.insert(*child)) else {
+            let Some(child) = branch.place_of_name(name).filter(|child| met.insert(*child)) else {
                 continue;
             };
             out.extend_from_slice(&bytes[copied..element.start()]);
@@ -81,7 +84,9 @@ impl<'a> Application<'a> {
             }
         }
         out.extend_from_slice(&bytes[copied..bytes.len() - 1]);
-        for (position, field) in branch.fields.iter().enumerate() {
+        let created = if branch.may_create() { &branch.fields[..] } else { &[] };
+        for (position, field) in created.iter().enumerate() {
+            evaluation.step()?;
             if !met.contains(position) && self.create(&field.node, field.name.as_bytes(), out)? {
                 self.check_name(field.name.as_bytes())?;
                 changed = true;
@@ -167,6 +172,7 @@ impl<'a> Application<'a> {
         element: Element<'_>,
         is_concerned: impl Fn(Option<u32>) -> bool,
     ) -> Result<(), QueryError> {
+        self.around.evaluation.steps(branch.leaves())?;
         for field in branch.fields.iter().filter(|field| is_concerned(field.index)) {
             let message = if field.node.any_leaf(&|leaf| leaf.creates(&self.around)) {
                 let description = raw::describe_element(element);
@@ -204,12 +210,12 @@ impl<'a> Application<'a> {
         let mut changed = false;
         let mut copied = 4;
         let mut length = 0;
-        let places = Places::by(branch, |field| field.index);
         for item in Elements::new(document) {
             let item = item?;
+            self.around.evaluation.step()?;
             let index = length;
             length += 1;
-            let named = places.find(index).map(|place| &branch.fields[place].node);
+            let named = branch.place_of_index(index).map(|place| &branch.fields[place].node);
             let Some(node) = self.node_for(branch, named, item, index)? else {
                 continue;
             };
@@ -239,6 +245,7 @@ impl<'a> Application<'a> {
     /// Creates elements behind the end of an array, with nulls between.
     fn extend(&mut self, branch: &Branch, mut length: u32, out: &mut Vec<u8>) -> Result<bool, QueryError> {
         let old = length;
+        self.around.evaluation.steps(branch.leaves())?;
         for field in &branch.fields {
             let Some(index) = field.index.filter(|index| *index >= length) else {
                 continue;
@@ -274,7 +281,10 @@ impl<'a> Application<'a> {
                 None => Chosen::One(node),
                 Some(other) => {
                     let path = || format!("{}.{index}", self.path_text());
-                    Chosen::Merged(Box::new(other.as_ref().merged(node, &path)?))
+                    self.around.evaluation.steps(node.leaves())?;
+                    let mut merged = other.into_merged();
+                    merged.merge(node, &path)?;
+                    Chosen::Merged(merged)
                 }
             });
             Ok(())
@@ -326,6 +336,7 @@ impl<'a> Application<'a> {
                 }
                 let frame = Frame::begin_field(out, kind::DOCUMENT, name);
                 for field in &branch.fields {
+                    self.around.evaluation.step()?;
                     self.create(&field.node, field.name.as_bytes(), out)?;
                 }
                 if frame.is_empty(out) {
@@ -348,41 +359,17 @@ enum Chosen<'b> {
 }
 
 impl Chosen<'_> {
+    fn into_merged(self) -> Box<Node> {
+        match self {
+            Chosen::One(node) => Box::new(node.clone()),
+            Chosen::Merged(node) => node,
+        }
+    }
+
     fn as_ref(&self) -> &Node {
         match self {
             Chosen::One(node) => node,
             Chosen::Merged(node) => node,
-        }
-    }
-}
-
-/// Where a branch has the children that are looked for, one for each element of a document or an array.
-///
-/// The tree's order is none to search by: `9` stands before `10` as a position, `10` before `1a` and that before `9` as
-/// names.
-enum Places<'b, K, F> {
-    /// Few are looked through.
-    Few(&'b [Field], F),
-    Many(HashMap<K, usize>),
-}
-
-/// Children that are looked through.
-const FEW: usize = 8;
-
-impl<'b, K: Copy + Eq + Hash, F: Fn(&'b Field) -> Option<K>> Places<'b, K, F> {
-    fn by(branch: &'b Branch, key: F) -> Self {
-        let fields = &branch.fields;
-        if fields.len() <= FEW {
-            return Self::Few(fields, key);
-        }
-        let places = fields.iter().enumerate();
-        Self::Many(places.filter_map(|(place, field)| Some((key(field)?, place))).collect())
-    }
-
-    fn find(&self, wanted: K) -> Option<usize> {
-        match self {
-            Self::Few(fields, key) => fields.iter().position(|field| key(field) == Some(wanted)),
-            Self::Many(places) => places.get(&wanted).copied(),
         }
     }
 }

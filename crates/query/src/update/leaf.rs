@@ -16,8 +16,8 @@ use crate::evaluation::EvaluationContext;
 use crate::matcher::Scope;
 use crate::path::Path;
 use crate::raw::{self, Constant, Element};
-use crate::value::Value;
 use crate::value::number::{Number, as_integer};
+use crate::value::{BYTES_PER_STEP, Value};
 
 /// An operator with its argument.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl Leaf {
         match self {
             Leaf::SetOnInsert(_) => around.is_insert,
             Leaf::Unset | Leaf::Pop(_) | Leaf::Pull(_) | Leaf::RenameFrom => false,
-            Leaf::RenameTo(source) => matches!(rename_source(around.root, source), Ok(Some(_))),
+            Leaf::RenameTo(source) => matches!(rename_source(around, source), Ok(Some(_))),
             _ => true,
         }
     }
@@ -160,7 +160,7 @@ impl Leaf {
             Leaf::AddToSet(add) => return add.change(element, around, out),
             Leaf::Pop(end) => return super::array::pop(*end, element, out),
             Leaf::Pull(pull) => return pull.change(element, around, out),
-            Leaf::RenameTo(source) => match rename_source(around.root, source)? {
+            Leaf::RenameTo(source) => match rename_source(around, source)? {
                 Some(source) => {
                     out.extend_from_slice(source.value_bytes());
                     source.kind()
@@ -193,7 +193,7 @@ impl Leaf {
             }
             Leaf::Push(push) => push.create(around, out)?,
             Leaf::AddToSet(add) => add.create(around, out)?,
-            Leaf::RenameTo(source) => match rename_source(around.root, source)? {
+            Leaf::RenameTo(source) => match rename_source(around, source)? {
                 Some(source) => {
                     out.extend_from_slice(source.value_bytes());
                     source.kind()
@@ -362,8 +362,9 @@ fn bits(
 }
 
 /// The field that a `$rename` moves; documents only on the way.
-fn rename_source<'a>(root: &'a RawDocument, source: &Path) -> Result<Option<Element<'a>>, QueryError> {
-    let mut frame = root;
+fn rename_source<'a>(around: &Surroundings<'a>, source: &Path) -> Result<Option<Element<'a>>, QueryError> {
+    let mut frame = around.root;
+    around.evaluation.steps(1 + frame.as_bytes().len() / BYTES_PER_STEP)?;
     let (last, parents) = source.parts().split_last().expect("a path has a component");
     for part in parents {
         match raw::find(frame, part.name().as_bytes())? {

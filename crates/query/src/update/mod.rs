@@ -17,6 +17,7 @@ mod replace;
 mod tree;
 mod upsert;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bson::oid::ObjectId;
@@ -342,11 +343,12 @@ fn check_array_filter(item: Element<'_>) -> Result<(), QueryError> {
 
 fn parse_array_filters(filters: &RawArray, context: &ExpressionContext) -> Result<Vec<ArrayFilter>, QueryError> {
     let mut parsed: Vec<ArrayFilter> = Vec::new();
+    let mut identifiers = HashSet::new();
     for item in Elements::new(frame(filters.as_bytes())?) {
         let item = item?;
         check_array_filter(item)?;
         let (identifier, filter) = matcher::array_filter(item.frame()?, context)?;
-        if parsed.iter().any(|other| other.identifier == identifier) {
+        if !identifiers.insert(identifier.clone()) {
             return Err(QueryError::failed_to_parse(format!(
                 "Found multiple array filters with the same top-level field name {identifier}"
             )));

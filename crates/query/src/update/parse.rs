@@ -1,10 +1,12 @@
 //! From an operator document to its tree.
 
+use std::collections::HashMap;
+
 use bson::{RawBsonRef, RawDocument};
 
 use super::array::{AddToSet, Direction, Pull, Push, PushSort};
 use super::leaf::{BitOperation, Clock, End, Leaf, number_of};
-use super::tree::{Branch, UpdatePath};
+use super::tree::{GrowingBranch, UpdatePath};
 use super::{ArrayFilter, Operators};
 use crate::QueryError;
 use crate::expression::ExpressionContext;
@@ -23,11 +25,12 @@ pub(super) fn operators(
     filters: Vec<ArrayFilter>,
     context: &ExpressionContext,
 ) -> Result<Operators, QueryError> {
+    let identifiers = filters.iter().map(|filter| filter.identifier.as_str());
     let mut parser = Parser {
         context,
         used: vec![false; filters.len()],
-        filters: &filters,
-        tree: Branch::default(),
+        filters: identifiers.zip(0..).collect(),
+        tree: GrowingBranch::default(),
         is_positional: false,
         may_be_deep: false,
     };
@@ -49,7 +52,7 @@ pub(super) fn operators(
         )));
     }
     Ok(Operators {
-        tree,
+        tree: tree.finish(),
         filters,
         is_positional,
         may_be_deep,
@@ -58,9 +61,10 @@ pub(super) fn operators(
 
 struct Parser<'p> {
     context: &'p ExpressionContext,
-    filters: &'p [ArrayFilter],
+    /// The numbers of the array filters, by identifier.
+    filters: HashMap<&'p str, usize>,
     used: Vec<bool>,
-    tree: Branch,
+    tree: GrowingBranch,
     is_positional: bool,
     may_be_deep: bool,
 }
@@ -120,9 +124,9 @@ impl Parser<'_> {
     }
 
     fn path(&mut self, text: &str) -> Result<UpdatePath, QueryError> {
-        let (filters, used) = (self.filters, &mut self.used);
+        let (filters, used) = (&self.filters, &mut self.used);
         let path = UpdatePath::parse(text, |identifier| {
-            let number = filters.iter().position(|filter| filter.identifier == identifier)?;
+            let number = *filters.get(identifier)?;
             used[number] = true;
             Some(number)
         })?;

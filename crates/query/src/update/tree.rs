@@ -1,8 +1,10 @@
 //! The operators of an update as a tree of path components with one operator at each leaf.
 //!
-//! Invariant: no leaf lies on the way to another one; inserting such a path is a conflict. The children of a branch are
-//! in the order in which fields are created: names that are numbers by number, the others by their bytes.
+//! Invariants: no leaf lies on the way to another one; inserting such a path is a conflict. The children of a branch are
+//! in the order in which fields are created: names that are numbers by number, the others by their bytes. The tree is
+//! grown without an order, as paths come in any ([`GrowingBranch`]), and sorted once.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use storage::{Target, Targets};
@@ -26,6 +28,10 @@ pub(super) struct Branch {
     pub(super) fields: Vec<Field>,
     /// By position in an array.
     pub(super) elements: Vec<(ElementStep, Node)>,
+    /// Leaves below it.
+    leaves: usize,
+    /// False when no named child does anything where there is no such field.
+    may_create: bool,
 }
 
 /// A named child.
@@ -38,7 +44,7 @@ pub(super) struct Field {
 }
 
 /// A component that stands for elements of an array.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ElementStep {
     /// `$`: the element that the filter matched.
     Matched,
@@ -49,7 +55,7 @@ pub(super) enum ElementStep {
 }
 
 /// One component of an update's path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     Field(Box<str>),
     Element(ElementStep),
@@ -146,12 +152,12 @@ pub(super) enum NameOrder<'n> {
 }
 
 impl<'n> NameOrder<'n> {
-    pub(super) fn of(name: &'n str) -> Self {
-        Self::new(name, array_index(name.as_bytes()))
+    pub(super) fn of(name: &'n [u8]) -> Self {
+        Self::new(name, array_index(name))
     }
 
-    fn new(name: &'n str, index: Option<u32>) -> Self {
-        index.map_or(Self::Name(name.as_bytes()), Self::Index)
+    fn new(name: &'n [u8], index: Option<u32>) -> Self {
+        index.map_or(Self::Name(name), Self::Index)
     }
 }
 
@@ -160,53 +166,42 @@ fn conflict(path: &str, at: &str) -> QueryError {
     QueryError::new(ErrorCode::ConflictingUpdateOperators, message)
 }
 
-impl Branch {
-    /// The position of the named child, or where it belongs.
-    fn position(&self, name: &str, index: Option<u32>) -> Result<usize, usize> {
-        self.fields.binary_search_by_key(&NameOrder::new(name, index), |field| {
-            NameOrder::new(&field.name, field.index)
-        })
-    }
+/// A branch while operators are added.
+#[derive(Debug, Default)]
+pub(super) struct GrowingBranch {
+    /// In the order in which they came.
+    children: Vec<(Step, GrowingNode)>,
+    /// Where each is, once they are many.
+    places: HashMap<Step, usize>,
+}
 
-    fn child(&mut self, step: &Step) -> Option<&mut Node> {
-        match step {
-            Step::Field(name) => {
-                let position = self.position(name, array_index(name.as_bytes())).ok()?;
-                Some(&mut self.fields[position].node)
-            }
-            Step::Element(step) => self
-                .elements
-                .iter_mut()
-                .find(|(other, _)| other == step)
-                .map(|(_, node)| node),
+#[derive(Debug)]
+enum GrowingNode {
+    Leaf(Arc<Leaf>),
+    Branch(GrowingBranch),
+}
+
+/// Children that are looked through.
+const FEW: usize = 8;
+
+impl GrowingBranch {
+    fn place(&self, step: &Step) -> Option<usize> {
+        match self.places.is_empty() {
+            true => self.children.iter().position(|(other, _)| other == step),
+            false => self.places.get(step).copied(),
         }
     }
 
-    fn add_child(&mut self, step: &Step, node: Node) {
-        match step {
-            Step::Field(name) => {
-                let index = array_index(name.as_bytes());
-                let position = self.position(name, index).unwrap_or_else(|position| position);
-                self.fields.insert(
-                    position,
-                    Field {
-                        name: name.clone(),
-                        index,
-                        node,
-                    },
-                );
-            }
-            Step::Element(step) => self.elements.push((step.clone(), node)),
+    fn add(&mut self, step: &Step, node: GrowingNode) -> usize {
+        let place = self.children.len();
+        self.children.push((step.clone(), node));
+        if place == FEW {
+            let steps = self.children.iter().map(|(step, _)| step.clone());
+            self.places = steps.zip(0..).collect();
+        } else if place > FEW {
+            self.places.insert(step.clone(), place);
         }
-    }
-
-    /// Whether its steps select elements of an array, which no other steps may stand beside; `None` without steps.
-    fn is_of_elements(&self) -> Option<bool> {
-        match self.elements.first() {
-            Some((ElementStep::All | ElementStep::Filtered(_), _)) => Some(true),
-            Some((ElementStep::Matched, _)) => Some(false),
-            None => (!self.fields.is_empty()).then_some(false),
-        }
+        place
     }
 
     /// Adds an operator. Fails (40) when another one is there, on the way to it or below it.
@@ -215,28 +210,104 @@ impl Branch {
         let mut branch = self;
         for (position, step) in path.steps.iter().enumerate() {
             let is_last = position + 1 == path.steps.len();
-            if branch.child(step).is_none() {
-                if branch
-                    .is_of_elements()
-                    .is_some_and(|of_elements| of_elements != step.selects_elements())
-                {
-                    return Err(conflict(&path.text, &path.prefix(position.saturating_sub(1))));
+            let place = match branch.place(step) {
+                Some(_) if is_last => return Err(conflict(&path.text, &path.text)),
+                Some(place) => place,
+                None => {
+                    // No other steps may stand beside those that select elements.
+                    let first = branch.children.first();
+                    if first.is_some_and(|(first, _)| first.selects_elements() != step.selects_elements()) {
+                        return Err(conflict(&path.text, &path.prefix(position.saturating_sub(1))));
+                    }
+                    let node = match leaf.take_if(|_| is_last) {
+                        Some(leaf) => GrowingNode::Leaf(leaf),
+                        None => GrowingNode::Branch(Self::default()),
+                    };
+                    branch.add(step, node)
                 }
-                let node = match leaf.take_if(|_| is_last) {
-                    Some(leaf) => Node::Leaf(leaf),
-                    None => Node::Branch(Branch::default()),
-                };
-                branch.add_child(step, node);
-                if is_last {
-                    return Ok(());
-                }
-            } else if is_last {
-                return Err(conflict(&path.text, &path.text));
-            }
-            branch = match branch.child(step) {
-                Some(Node::Branch(next)) => next,
-                _ => return Err(conflict(&path.text, &path.prefix(position))),
             };
+            branch = match &mut branch.children[place].1 {
+                GrowingNode::Branch(next) => next,
+                GrowingNode::Leaf(_) if is_last => return Ok(()),
+                GrowingNode::Leaf(_) => return Err(conflict(&path.text, &path.prefix(position))),
+            };
+        }
+        Ok(())
+    }
+
+    /// The tree of all that were added. Depth is that of a path.
+    pub(super) fn finish(self) -> Branch {
+        let mut branch = Branch::default();
+        for (step, node) in self.children {
+            let node = match node {
+                GrowingNode::Leaf(leaf) => Node::Leaf(leaf),
+                GrowingNode::Branch(below) => Node::Branch(below.finish()),
+            };
+            branch.leaves += node.leaves();
+            match step {
+                Step::Field(name) => {
+                    branch.may_create |= node.may_create();
+                    let index = array_index(name.as_bytes());
+                    branch.fields.push(Field { name, index, node });
+                }
+                Step::Element(step) => branch.elements.push((step, node)),
+            }
+        }
+        branch.fields.sort_by(|a, b| a.order().cmp(&b.order()));
+        branch
+    }
+}
+
+impl Field {
+    fn order(&self) -> NameOrder<'_> {
+        NameOrder::new(self.name.as_bytes(), self.index)
+    }
+}
+
+impl Branch {
+    /// The place of a child among the named ones, or where it belongs.
+    fn place(&self, wanted: NameOrder<'_>) -> Result<usize, usize> {
+        self.fields.binary_search_by_key(&wanted, Field::order)
+    }
+
+    /// The place of the child of this name among the named ones.
+    pub(super) fn place_of_name(&self, name: &[u8]) -> Option<usize> {
+        match self.fields.len() <= FEW {
+            true => self.fields.iter().position(|field| field.name.as_bytes() == name),
+            false => self.place(NameOrder::of(name)).ok(),
+        }
+    }
+
+    /// The place of the child whose name is this array index among the named ones.
+    pub(super) fn place_of_index(&self, index: u32) -> Option<usize> {
+        self.place(NameOrder::Index(index)).ok()
+    }
+
+    /// Leaves below it: what walking all of it costs.
+    pub(super) fn leaves(&self) -> usize {
+        self.leaves
+    }
+
+    /// False when no named child does anything where there is no such field.
+    pub(super) fn may_create(&self) -> bool {
+        self.may_create
+    }
+
+    /// Adds what another branch does. Fails (40) when they meet in a leaf.
+    fn merge(&mut self, other: &Branch, path: &dyn Fn() -> String) -> Result<(), QueryError> {
+        self.leaves += other.leaves;
+        self.may_create |= other.may_create;
+        for field in &other.fields {
+            match self.place(field.order()) {
+                Ok(place) => self.fields[place].node.merge(&field.node, path)?,
+                Err(place) => self.fields.insert(place, field.clone()),
+            }
+        }
+        for (step, node) in &other.elements {
+            match self.elements.iter_mut().find(|(mine, _)| mine == step) {
+                Some((_, mine)) => mine.merge(node, path)?,
+                None => self.elements.push((step.clone(), node.clone())),
+            }
         }
         Ok(())
     }
@@ -255,9 +326,9 @@ impl Targets for Branch {
         let Some((name, rest)) = path.split_first() else {
             return Target::Inside;
         };
-        let named = self.fields.iter().find(|field| field.name.as_bytes() == *name);
+        let named = self.place_of_name(name);
         let elements = array_index(name).map_or(&[][..], |_| &self.elements);
-        let candidates = named.map(|field| &field.node).into_iter();
+        let candidates = named.map(|place| &self.fields[place].node).into_iter();
         // Which elements an array filter has met is not known any more: those that differ.
         candidates
             .chain(elements.iter().map(|(_, node)| node))
@@ -279,28 +350,31 @@ impl Node {
         }
     }
 
-    /// One node that does what both do. Fails (40) when they meet in a leaf. `path` is where they are.
-    pub(super) fn merged(&self, other: &Node, path: &dyn Fn() -> String) -> Result<Node, QueryError> {
-        let (Node::Branch(a), Node::Branch(b)) = (self, other) else {
-            let message = format!("Update created a conflict at '{}'", path());
-            return Err(QueryError::new(ErrorCode::ConflictingUpdateOperators, message));
-        };
-        let mut both = a.clone();
-        let fields = b
-            .fields
-            .iter()
-            .map(|field| (Step::Field(field.name.clone()), &field.node));
-        let elements = b
-            .elements
-            .iter()
-            .map(|(step, node)| (Step::Element(step.clone()), node));
-        for (step, node) in fields.chain(elements) {
-            match both.child(&step) {
-                Some(mine) => *mine = mine.merged(node, path)?,
-                None => both.add_child(&step, node.clone()),
+    /// Leaves at or below it.
+    pub(super) fn leaves(&self) -> usize {
+        match self {
+            Node::Leaf(_) => 1,
+            Node::Branch(branch) => branch.leaves,
+        }
+    }
+
+    /// False when it does nothing where there is no value. Operators of elements fail there.
+    fn may_create(&self) -> bool {
+        match self {
+            Node::Leaf(leaf) => !leaf.only_removes(),
+            Node::Branch(branch) => branch.may_create || !branch.elements.is_empty(),
+        }
+    }
+
+    /// Adds what another node does. Fails (40) when they meet in a leaf. `path` is where they are.
+    pub(super) fn merge(&mut self, other: &Node, path: &dyn Fn() -> String) -> Result<(), QueryError> {
+        match (self, other) {
+            (Node::Branch(mine), Node::Branch(other)) => mine.merge(other, path),
+            _ => {
+                let message = format!("Update created a conflict at '{}'", path());
+                Err(QueryError::new(ErrorCode::ConflictingUpdateOperators, message))
             }
         }
-        Ok(Node::Branch(both))
     }
 
     /// The names that lead from it to the first leaf that fulfils `test`; none when it is that leaf. Depth is that of a

@@ -8,7 +8,7 @@ use wire::ErrorCode;
 use super::UpdateContext;
 use super::apply::Application;
 use super::leaf::{Leaf, Surroundings};
-use super::tree::{Branch, NameOrder, Step, UpdatePath};
+use super::tree::{GrowingBranch, NameOrder, Step, UpdatePath};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::matcher::{CompareOp, MatchDetails, MatchExpr, Matcher, Test};
@@ -39,7 +39,7 @@ pub(super) fn base(filter: &Matcher, only_id: bool, evaluation: &EvaluationConte
         let message = format!("cannot infer query fields to set, {what}");
         return Err(QueryError::new(ErrorCode::NotSingleValueField, message));
     }
-    let mut tree = Branch::default();
+    let mut tree = GrowingBranch::default();
     for (path, value) in equalities {
         evaluation.step()?;
         let steps = path.split('.').map(|part| Step::Field(part.into())).collect();
@@ -66,13 +66,13 @@ pub(super) fn base(filter: &Matcher, only_id: bool, evaluation: &EvaluationConte
         collator: None,
     };
     let mut out = Vec::with_capacity(64);
-    Application::new(around, &[]).document(&tree, empty, &mut out)?;
+    Application::new(around, &[]).document(&tree.finish(), empty, &mut out)?;
     Ok(out)
 }
 
 /// A path by which it is sorted: name by name, as the tree has them.
 fn in_order(path: &str) -> impl Iterator<Item = NameOrder<'_>> {
-    path.split('.').map(NameOrder::of)
+    path.split('.').map(|name| NameOrder::of(name.as_bytes()))
 }
 
 fn collect<'m>(expr: &'m MatchExpr, equalities: &mut Vec<(&'m str, &'m Constant)>) {

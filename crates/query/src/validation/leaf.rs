@@ -248,7 +248,7 @@ impl Leaf {
             report.insert("reason", reason);
             return Ok(report);
         }
-        let considered = self.considered(document)?;
+        let considered = self.considered(document, reporter.context)?;
         if !considered.is_there {
             report.insert("reason", "field was missing");
             return Ok(report);
@@ -273,9 +273,9 @@ impl Leaf {
         Ok(report)
     }
 
-    fn considered(&self, document: &RawDocument) -> Result<Considered, QueryError> {
+    fn considered(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<Considered, QueryError> {
         let mut considered = Considered::default();
-        path::any(document, &self.path, LeafArray::Whole, |element, _| {
+        path::any(document, &self.path, LeafArray::Whole, context, |element, _| {
             let Some(element) = element else {
                 return Ok(false);
             };
@@ -285,6 +285,7 @@ impl Leaf {
                 return Ok(false);
             }
             for item in Elements::new(element.frame()?) {
+                context.step()?;
                 considered.add(item?)?;
             }
             Ok(false)

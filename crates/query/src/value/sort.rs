@@ -7,7 +7,7 @@
 use bson::raw::CString;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use keys::key::FIELDS_MAX;
-use keys::{ExtractError, FieldOrder, IndexPattern, KeyExtractor, KeySet, PatternError};
+use keys::{FieldOrder, IndexPattern, KeyExtractor, KeySet, PatternError};
 use wire::ErrorCode;
 
 use super::number::Number;
@@ -17,7 +17,7 @@ use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::FieldPath;
 use crate::metadata::{MetadataField, MetadataNeeds};
-use crate::sort_field::{SortField, extended, metadata_sort};
+use crate::sort_field::{SortField, extended, least_key, metadata_sort};
 
 const TOO_MANY: &str = "a sort has too many keys";
 
@@ -147,14 +147,14 @@ impl SortPattern {
     }
 
     /// Appends the sort key of `document`.
-    pub fn append_key(&self, document: &RawDocument, keys: &mut KeySet, out: &mut Vec<u8>) -> Result<(), QueryError> {
-        self.extractor.extract(document, keys).map_err(|error| match error {
-            ExtractError::ParallelArrays { .. } => {
-                bad(ErrorCode::BadValue.0, "cannot sort with keys that are parallel arrays")
-            }
-            error @ ExtractError::AmbiguousPosition { .. } => bad(16746, error.to_string()),
-            other => bad(ErrorCode::BadValue.0, other.to_string()),
-        })?;
+    pub fn append_key(
+        &self,
+        document: &RawDocument,
+        context: &EvaluationContext<'_>,
+        keys: &mut KeySet,
+        out: &mut Vec<u8>,
+    ) -> Result<(), QueryError> {
+        least_key(&self.extractor, document, keys, context)?;
         if let Some(first) = keys.get(0) {
             out.extend_from_slice(first.key);
         }
@@ -171,15 +171,17 @@ impl SortPattern {
     pub(crate) fn append_key_of(
         &self,
         document: &SharedDocument,
+        context: &EvaluationContext<'_>,
         keys: &mut KeySet,
         out: &mut Vec<u8>,
     ) -> Result<(), QueryError> {
         if self.metadata.is_empty() {
-            return self.append_key(document, keys, out);
+            return self.append_key(document, context, keys, out);
         }
         let mut buffer = Vec::new();
         let fields = self.metadata.iter().copied();
-        self.append_key(extended(document, document.metadata(), fields, &mut buffer)?, keys, out)
+        let extended = extended(document, document.metadata(), fields, &mut buffer)?;
+        self.append_key(extended, context, keys, out)
     }
 
     /// As [`SortPattern::append_key`], of the document that is evaluated on now.
@@ -191,11 +193,12 @@ impl SortPattern {
         out: &mut Vec<u8>,
     ) -> Result<(), QueryError> {
         if self.metadata.is_empty() {
-            return self.append_key(document, keys, out);
+            return self.append_key(document, context, keys, out);
         }
         let (known, mut buffer) = (context.current(), Vec::new());
         let fields = self.metadata.iter().copied();
-        self.append_key(extended(document, known.as_ref(), fields, &mut buffer)?, keys, out)
+        let extended = extended(document, known.as_ref(), fields, &mut buffer)?;
+        self.append_key(extended, context, keys, out)
     }
 
     /// The paths sorted by, with their directions.

@@ -9,6 +9,7 @@ use bson::{Binary, Bson, Document, JavaScriptCodeWithScope, RawDocument, RawDocu
 use proptest::prelude::*;
 
 use super::*;
+use crate::evaluation::EvaluationContext;
 
 fn shared(document: &Document) -> SharedDocument {
     SharedDocument::from(RawDocumentBuf::try_from(document).unwrap())
@@ -139,7 +140,12 @@ fn key(pattern: Document, document: Document) -> Vec<u8> {
     let pattern = SortPattern::parse(&shared(&pattern), &Comparer::default()).unwrap();
     let mut key = Vec::new();
     pattern
-        .append_key(&shared(&document), &mut keys::KeySet::new(), &mut key)
+        .append_key(
+            &shared(&document),
+            &EvaluationContext::uninterrupted(),
+            &mut keys::KeySet::new(),
+            &mut key,
+        )
         .unwrap();
     key
 }

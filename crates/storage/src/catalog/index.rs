@@ -4,7 +4,7 @@
 //! definition makes a new `Index` that shares them. What an index takes from documents is a `Shape`; nearly every
 //! collection's `_id_` index has the same one, and there may be a hundred thousand of them.
 
-use crate::predicate::{Predicate, PredicateCompiler};
+use crate::predicate::{Check, Predicate, PredicateCompiler};
 use crate::{RecordIds, StorageError};
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
@@ -589,9 +589,12 @@ impl Index {
     }
 
     /// True when the document belongs into a partial index, or the index is not partial.
-    pub fn covers(&self, document: &RawDocument) -> bool {
-        let partial = self.shape.partial.as_ref();
-        partial.is_none_or(|partial| partial.matches(document))
+    /// The only errors are those of `check`.
+    pub fn covers(&self, document: &RawDocument, check: &Check<'_>) -> Result<bool, StorageError> {
+        match &self.shape.partial {
+            Some(partial) => partial.matches(document, check),
+            None => Ok(true),
+        }
     }
 
     pub(crate) fn shared(&self) -> &Arc<IndexShared> {

@@ -326,7 +326,11 @@ impl Case {
     /// Sort keys of these documents; `None` where there is no sort, or (see [`Case::reference`]) no key.
     fn order(&self, asked: &Asked, ids: &[i32]) -> Vec<Option<Vec<u8>>> {
         let mut keys = self.sort_keys(asked);
-        let mut key = |id: &i32| keys.as_mut()?.key(&self.documents[id], None).ok().map(<[u8]>::to_vec);
+        let context = EvaluationContext::uninterrupted();
+        let mut key = |id: &i32| {
+            let key = keys.as_mut()?.key(&self.documents[id], None, &context);
+            key.ok().map(<[u8]>::to_vec)
+        };
         ids.iter().map(&mut key).collect()
     }
 

@@ -10,6 +10,7 @@ use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::matcher::regex::{self, RegexFault, RegexTest};
 use crate::raw::{self, Element};
+use crate::value::BYTES_PER_STEP;
 use crate::value::scan::Malformed;
 
 /// Object whose fields are schemas.
@@ -31,8 +32,78 @@ fn schemas<'d>(fields: &Fields<'_>, name: &str, value: RawBsonRef<'d>) -> Result
     Ok(schemas)
 }
 
-fn found<'a>(document: &'a RawDocument, name: &str) -> Result<Option<Element<'a>>, QueryError> {
-    Ok(raw::find(document, name.as_bytes())?)
+/// Names up to which each is looked for in the document by itself.
+const FEW: usize = 8;
+
+/// Bytes that a field takes in the table of [`Present`].
+const PLACE_BYTES: usize = 2 * size_of::<(&[u8], Element<'_>)>();
+
+/// The fields of an object, for whoever looks for several of them.
+struct Present<'a, 'c> {
+    object: &'a RawDocument,
+    /// By name, where many are looked for.
+    places: Option<HashMap<&'a [u8], Element<'a>>>,
+    context: &'c EvaluationContext<'c>,
+    /// What the context held before.
+    held: usize,
+}
+
+impl<'a, 'c> Present<'a, 'c> {
+    /// For so many questions.
+    fn of(value: Subject<'a>, questions: usize, context: &'c EvaluationContext<'c>) -> Result<Self, QueryError> {
+        let mut present = Self {
+            object: value.frame()?,
+            places: None,
+            context,
+            held: context.held(),
+        };
+        if questions > FEW {
+            let places = present.places.insert(HashMap::new());
+            for element in value.items()? {
+                let element = element?;
+                context.step()?;
+                context.hold(PLACE_BYTES)?;
+                // Of several fields of a name the first one counts.
+                places.entry(element.name()).or_insert(element);
+            }
+        }
+        Ok(present)
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Element<'a>>, QueryError> {
+        if let Some(places) = &self.places {
+            self.context.step()?;
+            return Ok(places.get(name.as_bytes()).copied());
+        }
+        let bytes = self.object.as_bytes().len();
+        self.context.steps(1 + bytes / BYTES_PER_STEP)?;
+        Ok(raw::find(self.object, name.as_bytes())?)
+    }
+
+    fn has_all(&self, names: &[Box<str>]) -> Result<bool, QueryError> {
+        for name in names {
+            if self.get(name)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn missing(&self, names: &[Box<str>]) -> Result<Vec<Bson>, QueryError> {
+        let mut missing = Vec::new();
+        for name in names {
+            if self.get(name)?.is_none() {
+                missing.push(Bson::String(name.to_string()));
+            }
+        }
+        Ok(missing)
+    }
+}
+
+impl Drop for Present<'_, '_> {
+    fn drop(&mut self) {
+        self.context.release_to(self.held);
+    }
 }
 
 /// `properties`.
@@ -56,6 +127,7 @@ impl Rule for Properties {
     fn passes(&self, value: Subject<'_>, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
         for element in value.items()? {
             let element = element?;
+            context.step()?;
             if let Some(place) = self.places.get(element.name())
                 && !self.schemas[*place].1.passes(Subject::Value(element), context)?
             {
@@ -67,8 +139,9 @@ impl Rule for Properties {
 
     fn explain(&self, value: Subject<'_>, reporter: &Reporter<'_>, report: &mut Document) -> Result<(), QueryError> {
         let mut broken = Vec::new();
+        let present = Present::of(value, self.schemas.len(), reporter.context)?;
         for (property, schema) in &self.schemas {
-            let Some(element) = found(value.frame()?, property)? else {
+            let Some(element) = present.get(property)? else {
                 continue;
             };
             let element = Subject::Value(element);
@@ -116,6 +189,7 @@ impl Rule for PatternProperties {
         for element in value.items()? {
             let element = element?;
             for (pattern, schema) in &self.0 {
+                context.step()?;
                 if pattern.is_match(element.name())? && !schema.passes(Subject::Value(element), context)? {
                     return Ok(false);
                 }
@@ -129,6 +203,7 @@ impl Rule for PatternProperties {
         for (pattern, schema) in &self.0 {
             for element in value.items()? {
                 let element = element?;
+                reporter.context.step()?;
                 if pattern.is_match(element.name())? && !schema.passes(Subject::Value(element), reporter.context)? {
                     let mut detail = doc! { "propertyName": element.name_lossy(), "regexMatched": pattern.pattern() };
                     schema.explain_into(Subject::Value(element), reporter, &mut detail)?;
@@ -178,11 +253,13 @@ pub(super) fn additional_properties(fields: &Fields<'_>, name: &'static str, val
 }
 
 impl AdditionalProperties {
-    fn is_additional(&self, element: Element<'_>) -> Result<bool, QueryError> {
+    fn is_additional(&self, element: Element<'_>, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+        context.step()?;
         if self.names.contains(element.name()) {
             return Ok(false);
         }
         for pattern in &self.patterns {
+            context.step()?;
             if pattern.is_match(element.name())? {
                 return Ok(false);
             }
@@ -198,7 +275,7 @@ impl AdditionalProperties {
         for element in value.items()? {
             let element = element?;
             let fails = match &self.schema {
-                _ if !self.is_additional(element)? => false,
+                _ if !self.is_additional(element, context)? => false,
                 None => true,
                 Some(schema) => !schema.passes(Subject::Value(element), context)?,
             };
@@ -220,7 +297,7 @@ impl Rule for AdditionalProperties {
             let mut others = Vec::new();
             for element in value.items()? {
                 let element = element?;
-                if self.is_additional(element)? {
+                if self.is_additional(element, reporter.context)? {
                     others.push(Bson::String(element.name_lossy()));
                 }
             }
@@ -268,25 +345,6 @@ fn names(keyword: &str, value: RawBsonRef<'_>) -> Result<Vec<Box<str>>, QueryErr
     Ok(names)
 }
 
-fn has_all(document: &RawDocument, names: &[Box<str>]) -> Result<bool, QueryError> {
-    for name in names {
-        if found(document, name)?.is_none() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn missing(document: &RawDocument, names: &[Box<str>]) -> Result<Vec<Bson>, QueryError> {
-    let mut missing = Vec::new();
-    for name in names {
-        if found(document, name)?.is_none() {
-            missing.push(Bson::String(name.to_string()));
-        }
-    }
-    Ok(missing)
-}
-
 /// `required`.
 #[derive(Debug)]
 struct Required {
@@ -300,13 +358,14 @@ pub(super) fn required(_: &Fields<'_>, name: &'static str, value: RawBsonRef<'_>
 }
 
 impl Rule for Required {
-    fn passes(&self, value: Subject<'_>, _: &EvaluationContext<'_>) -> Result<bool, QueryError> {
-        has_all(value.frame()?, &self.names)
+    fn passes(&self, value: Subject<'_>, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+        Present::of(value, self.names.len(), context)?.has_all(&self.names)
     }
 
     fn explain(&self, value: Subject<'_>, reporter: &Reporter<'_>, report: &mut Document) -> Result<(), QueryError> {
         reporter.specified(report, doc! { "required": self.specified.clone() });
-        report.insert("missingProperties", missing(value.frame()?, &self.names)?);
+        let present = Present::of(value, self.names.len(), reporter.context)?;
+        report.insert("missingProperties", present.missing(&self.names)?);
         Ok(())
     }
 }
@@ -362,10 +421,11 @@ enum Dependency {
 }
 
 impl Dependency {
-    fn passes(&self, value: Subject<'_>, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+    /// Whether a value with these fields has what is asked for.
+    fn passes(&self, value: Subject<'_>, present: &Present<'_, '_>) -> Result<bool, QueryError> {
         match self {
-            Self::Properties(names) => has_all(value.frame()?, names),
-            Self::Schema(schema) => schema.passes(value, context),
+            Self::Properties(names) => present.has_all(names),
+            Self::Schema(schema) => schema.passes(value, present.context),
         }
     }
 }
@@ -374,6 +434,8 @@ impl Dependency {
 #[derive(Debug)]
 struct Dependencies {
     of_properties: Vec<(Box<str>, Dependency)>,
+    /// Names in all of them.
+    names: usize,
     /// `title` and `description` that are strings, and so no properties: they are about the keyword.
     annotations: Document,
 }
@@ -399,7 +461,12 @@ pub(super) fn dependencies(fields: &Fields<'_>, name: &'static str, value: RawBs
         };
         of_properties.push((property.as_str().into(), dependency));
     }
+    let asked_for = of_properties.iter().map(|(_, dependency)| match dependency {
+        Dependency::Properties(names) => 1 + names.len(),
+        Dependency::Schema(_) => 1,
+    });
     Ok(Some(Box::new(Dependencies {
+        names: asked_for.sum(),
         of_properties,
         annotations,
     })))
@@ -407,8 +474,9 @@ pub(super) fn dependencies(fields: &Fields<'_>, name: &'static str, value: RawBs
 
 impl Rule for Dependencies {
     fn passes(&self, value: Subject<'_>, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+        let present = Present::of(value, self.names, context)?;
         for (property, dependency) in &self.of_properties {
-            if found(value.frame()?, property)?.is_some() && !dependency.passes(value, context)? {
+            if present.get(property)?.is_some() && !dependency.passes(value, &present)? {
                 return Ok(false);
             }
         }
@@ -418,14 +486,15 @@ impl Rule for Dependencies {
     fn explain(&self, value: Subject<'_>, reporter: &Reporter<'_>, report: &mut Document) -> Result<(), QueryError> {
         report.extend(self.annotations.clone());
         let mut failing = Vec::new();
+        let present = Present::of(value, self.names, reporter.context)?;
         for (property, dependency) in &self.of_properties {
-            if found(value.frame()?, property)?.is_none() || dependency.passes(value, reporter.context)? {
+            if present.get(property)?.is_none() || dependency.passes(value, &present)? {
                 continue;
             }
             let mut detail = doc! { "conditionalProperty": &**property };
             match dependency {
                 Dependency::Properties(names) => {
-                    detail.insert("missingProperties", missing(value.frame()?, names)?);
+                    detail.insert("missingProperties", present.missing(names)?);
                 }
                 Dependency::Schema(schema) => schema.explain_into(value, reporter, &mut detail)?,
             }

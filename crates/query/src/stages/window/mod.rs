@@ -29,7 +29,7 @@ use wire::ErrorCode;
 use super::specification::{StageSpec, stage_document};
 use super::{PlannedStage, Stage, StageContext, failure};
 use crate::error::QueryError;
-use crate::evaluation::StageMemory;
+use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::expression::{Dependencies, Expression, ExpressionContext, FieldPath};
 use crate::matcher::{MatchExpr, Test, ValueTest};
 use crate::path::array_index;
@@ -98,9 +98,15 @@ impl SortBy {
         self.single().and_then(|path| Expression::field(path).ok())
     }
 
-    fn append_key(&self, document: &RawDocument, keys: &mut KeySet, key: &mut Vec<u8>) -> Result<(), QueryError> {
+    fn append_key(
+        &self,
+        document: &RawDocument,
+        context: &EvaluationContext<'_>,
+        keys: &mut KeySet,
+        key: &mut Vec<u8>,
+    ) -> Result<(), QueryError> {
         match &self.pattern {
-            Some(pattern) => pattern.append_key(document, keys, key),
+            Some(pattern) => pattern.append_key(document, context, keys, key),
             None => Ok(()),
         }
     }

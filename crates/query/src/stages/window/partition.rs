@@ -338,7 +338,7 @@ impl PartitionSort {
             checkpoint.tick(context)?;
             let mut key = partition_key(Some(&self.by), &document, &self.comparer, context)?;
             if let Some(sort) = &self.sort {
-                sort.append_key(&document, &mut keys, &mut key)?;
+                sort.append_key(&document, context.evaluation, &mut keys, &mut key)?;
             }
             sorter.push(context.evaluation, &key, || document)?;
         }

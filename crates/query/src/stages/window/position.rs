@@ -64,7 +64,8 @@ impl Runner for RankRunner {
         }
         let document = own_document(partitions, current, context)?;
         let mut key = Vec::with_capacity(self.last_key.len());
-        self.sort.append_key(&document, &mut KeySet::new(), &mut key)?;
+        self.sort
+            .append_key(&document, context.evaluation, &mut KeySet::new(), &mut key)?;
         if current == 0 || key != self.last_key {
             self.rank = match self.ranking {
                 Ranking::Dense => self.rank + 1,

@@ -471,7 +471,7 @@ impl WindowState for OrderedState {
         let mut key = Vec::new();
         let value = match self.items.spec.sort() {
             Some(sort) => {
-                sort.append_key(document, &mut KeySet::new(), &mut key)?;
+                sort.append_key(document, context, &mut KeySet::new(), &mut key)?;
                 if value.is_missing() { Value::Null } else { value }
             }
             None if value.is_nullish() => {

@@ -32,3 +32,92 @@ fn every_one_of_many_positions_is_met() {
     let half = [vec![-1; 20], (20..60).collect()].concat();
     gives(doc! {"$set": paths(20..60)}, before, array(half));
 }
+
+/// Whatever order they come in, fields are made in the tree's.
+#[test]
+fn many_fields_are_made_in_order() {
+    let fields =
+        |numbers: &[i32]| -> bson::Document { numbers.iter().map(|n| (format!("f{n}"), (*n).into())).collect() };
+    let rising: Vec<i32> = (1000..3000).collect();
+    let falling: Vec<i32> = rising.iter().rev().copied().collect();
+    for names in [&rising, &falling] {
+        gives(doc! {"$set": fields(names)}, doc! {"_id": 1}, {
+            let mut made = doc! {"_id": 1};
+            made.extend(fields(&rising));
+            made
+        });
+    }
+    let nested = |prefix: &str| -> bson::Document { (0..20).map(|n| (format!("{prefix}{n}"), n.into())).collect() };
+    let mut both = nested("a.f");
+    both.insert("a.f7.x", 1);
+    fails(
+        doc! {"$set": both},
+        doc! {},
+        ErrorCode::ConflictingUpdateOperators,
+        "'a.f7'",
+    );
+    let mut both = nested("a.f");
+    both.insert("a.$[]", 1);
+    fails(
+        doc! {"$set": both},
+        doc! {},
+        ErrorCode::ConflictingUpdateOperators,
+        "'a'",
+    );
+    let mut both = nested("a.f");
+    both.insert("a", 1);
+    fails(
+        doc! {"$set": both},
+        doc! {},
+        ErrorCode::ConflictingUpdateOperators,
+        "'a'",
+    );
+}
+
+/// Each of the filters was looked for in all of them, and each of the operators that meet in an element was copied for
+/// each of the others.
+#[test]
+fn many_array_filters_meet_in_one_element() {
+    const FILTERS: i32 = 3000;
+    let mut update: bson::Document = (0..FILTERS)
+        .map(|n| (format!("a.$[f{n}].x{}", 1000 + n / 2), n.into()))
+        .collect();
+    let filters: Vec<bson::Document> = (0..FILTERS)
+        .map(|n| doc! {format!("f{n}.n"): {"$mod": [2, n % 2]}})
+        .collect();
+    let before = doc! {"a": [{"n": 0}, {"n": 1}, {"n": 0.5}]};
+    let element = |n: i32| {
+        let mut element = doc! {"n": n};
+        element.extend((0..FILTERS / 2).map(|x| (format!("x{}", 1000 + x), (2 * x + n).into())));
+        element
+    };
+    let changed = apply_with(doc! {"$set": update.clone()}, &filters, &before, &NOW).unwrap();
+    // Half of 1 is no whole number: it is cut to 0.
+    let mut third = element(0);
+    third.insert("n", 0.5);
+    assert_eq!(changed, Some(doc! {"a": [element(0), element(1), third]}));
+    update.insert("a.$[]", 1);
+    let error = apply_with(doc! {"$set": update.clone()}, &filters, &before, &NOW).unwrap_err();
+    assert!(error.to_string().contains("conflict at 'a.0'"), "{error}");
+    update.insert("a.$[g]", 1);
+    let error = apply_with(doc! {"$set": update}, &filters, &before, &NOW).unwrap_err();
+    assert!(error.to_string().contains("identifier 'g'"), "{error}");
+}
+
+/// What leaves fields that are not there alone still refuses to go through arrays that are not there.
+#[test]
+fn operators_that_only_remove_insist_on_arrays() {
+    for update in [doc! {"$unset": {"a.b.$[].x": 1}}, doc! {"$pull": {"a.b.$[]": 1}}] {
+        fails(update.clone(), doc! {"a": {}}, ErrorCode::BadValue, "'a.b' must exist");
+        fails(update, doc! {}, ErrorCode::BadValue, "'a.b' must exist");
+    }
+    keeps(
+        doc! {"$unset": {"a.b": 1, "a.c": 1}, "$pull": {"b.c": 1}},
+        doc! {"a": {}},
+    );
+    gives(
+        doc! {"$unset": {"a": 1}, "$setOnInsert": {"b": 1}},
+        doc! {"a": 1},
+        doc! {},
+    );
+}
