@@ -9,7 +9,6 @@ use crate::command::default_concerns;
 use crate::command::grants;
 use crate::command::parameters::set_at_start;
 use crate::command::profile;
-use crate::command::write_stages;
 use crate::concern_waits::wait_for_concerns;
 use crate::concerns::ReadLevel;
 use crate::default_time;
@@ -410,18 +409,11 @@ impl Call<'_> {
             started,
             session: generic.session,
             transaction: generic.transaction.and_then(TransactionFields::transaction_number),
-            ends_with_client: self.ends_with_client(),
+            // Without a reply it is of even less use, and must not wait for longer than its connection lasts.
+            ends_with_client: (self.command.ends_with_client)(self.request.body),
         };
         let is_new_use = self.server.begin(self.client, &operation, &begun);
         (operation, started, is_new_use)
-    }
-
-    /// Whether the request is of no use once the client is gone: it only reads. Without a reply that is of even less
-    /// use, and must not wait for longer than its connection lasts.
-    fn ends_with_client(&self) -> bool {
-        // Of those only `aggregate` takes a write concern.
-        let writes = || self.command.has_write_concern && write_stages::writes(self.request.body);
-        self.command.ends_with_client && !writes()
     }
 
     /// Takes the ticket that the command needs (see [`crate::tickets`]), or a place in the queue.
