@@ -467,6 +467,94 @@ def test_a_script_ends_when_its_client_has_gone(server, db, numbers):
         time.sleep(0.01)
 
 
+def test_an_inline_map_reduce_ends_when_its_client_has_gone(server, db, numbers):
+    endless = {"map": "function() { while (true) {} }", "reduce": "function(k, v) { return v[0] }", "out": {"inline": 1}}
+    body = bson.encode({"mapReduce": "numbers", **endless, "comment": "left", "$db": db.name})
+    admin = db.client.admin
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(struct.pack("<iiiiiB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
+        while not running(admin, "left"):
+            time.sleep(0.01)
+    while running(admin, "left"):
+        time.sleep(0.01)
+
+
+ENDLESS = "function() { while (true) {} }"
+ENDLESS_FILTERS = {
+    "find": {"find": "numbers", "filter": {"$where": ENDLESS}},
+    "find by a plan of several": {"find": "numbers", "filter": {"a": 1, "b": {"$gte": 0}, "$where": ENDLESS}},
+    "projection": {"find": "numbers", "projection": {"x": function(ENDLESS)}},
+    "count": {"count": "numbers", "query": {"$where": ENDLESS}},
+    "distinct": {"distinct": "numbers", "key": "a", "query": {"$expr": function(ENDLESS)}},
+    "update": {"update": "numbers", "updates": [{"q": {"$where": ENDLESS}, "u": {"$set": {"b": 1}}}]},
+    "update by a script": {"update": "numbers", "updates": [{"q": {"_id": 1}, "u": [{"$set": {"b": function(ENDLESS)}}]}]},
+    "delete": {"delete": "numbers", "deletes": [{"q": {"$where": ENDLESS}, "limit": 0}]},
+    "findAndModify": {"findAndModify": "numbers", "query": {"$where": ENDLESS}, "remove": True},
+    "lookup": {
+        "aggregate": "numbers",
+        "cursor": {},
+        "pipeline": [
+            {"$lookup": {"from": "numbers", "localField": "_id", "foreignField": "_id", "as": "x",
+                         "pipeline": [{"$match": {"$expr": function(ENDLESS)}}]}},
+        ],
+    },
+    "explain": {"explain": {"find": "numbers", "filter": {"$where": ENDLESS}}, "verbosity": "executionStats"},
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS_FILTERS)
+def test_whoever_wants_a_collection_does_not_wait_for_a_script(db, numbers, name):
+    """One script that did not end held the lock of its collection, and all that came behind a change waited for it."""
+    numbers.create_index("a")
+    numbers.create_index([("b", 1), ("a", 1)])
+    failures = []
+
+    def run():
+        try:
+            db.command({**ENDLESS_FILTERS[name], "comment": "endless"})
+        except OperationFailure as failure:
+            failures.append(failure.code)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    admin = db.client.admin
+    while not running(admin, "endless"):
+        time.sleep(0.01)
+    # Under way for long enough to be in its script.
+    time.sleep(0.5)
+    db.command("createIndexes", "numbers", indexes=[{"key": {"c": 1}, "name": "c"}], maxTimeMS=60000)
+    numbers.insert_one({"_id": 1000, "c": 1})
+    assert numbers.count_documents({"c": 1}, maxTimeMS=60000) == 1
+    db.command("drop", "numbers", maxTimeMS=60000)
+    assert running(admin, "endless") and not failures
+    for operation in running(admin, "endless"):
+        admin.command("killOp", op=operation["opid"])
+    thread.join(60)
+    assert failures == [11601]
+
+
+def test_writes_by_scripts_change_what_matches(db, numbers):
+    """They look at a document before they lock it, and again at one that is another then."""
+    assert numbers.update_many({"$where": "this.a % 2 == 0"}, {"$inc": {"n": 1}}).modified_count == 5
+    assert ids(numbers.find({"n": 1})) == [0, 2, 4, 6, 8]
+    doubled = [{"$set": {"n": function("function(a) { return 2 * a }", "$a")}}]
+    assert numbers.update_one({"_id": 3}, doubled).modified_count == 1
+    assert numbers.find_one({"_id": 3})["n"] == 6
+    assert numbers.update_one({"_id": 3}, doubled).modified_count == 0
+    assert numbers.find_one_and_update({"$where": "this.a == 5"}, {"$set": {"n": 9}}, return_document=True)["n"] == 9
+    assert numbers.delete_many({"$where": "this.a > 6"}).deleted_count == 3
+    assert ids(numbers.find()) == [0, 1, 2, 3, 4, 5, 6]
+
+    def add():
+        for _ in range(50):
+            numbers.update_many({"$where": "this.a < 3"}, {"$inc": {"sum": 1}})
+
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert [one["sum"] for one in numbers.find({"a": {"$lt": 3}})] == [150, 150, 150]
+
+
 @pytest.mark.parametrize("engine", ENGINES[:1])
 def test_a_script_ends_with_its_server(tmp_path, engine):
     server = Server(tmp_path / "data", engine, options=["--javascriptEnabled"])

@@ -31,11 +31,11 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(15 * 60);
 /// What becomes of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is heard after this time, which may be none.
+    /// It is its turn.
+    Now,
+    /// It is to ask again after this time, if none of those before it leaves sooner.
     After(Duration),
-    /// The same where the user has proven itself of late.
-    Proven(Duration),
-    /// It is refused: too many wait.
+    /// It is refused: it would wait too long.
     Refused,
 }
 
@@ -47,6 +47,14 @@ struct Failures {
     next: Duration,
 }
 
+impl Failures {
+    fn wait(&self, now: Duration, before: usize, is_proven: bool) -> Duration {
+        let before = u32::try_from(before).unwrap_or(u32::MAX);
+        let theirs = delay(self.count, is_proven).saturating_mul(before);
+        self.next.saturating_sub(now).saturating_add(theirs)
+    }
+}
+
 /// The failed attempts of late. Times are those of a clock that never goes back.
 #[derive(Clone, Debug, Default)]
 pub struct Attempts {
@@ -56,33 +64,27 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// An attempt of `key`, which stands for a user and an address, is to be made. Attempts at the same time queue
-    /// up.
-    pub fn admit(&mut self, key: u64, now: Duration) -> Admission {
-        self.admit_where(key, now, |_| true)
-    }
-
-    /// The same where only so many may wait: `has_room` is asked before an attempt queues up, and told whether the
-    /// user has proven itself of late. Whoever is refused makes nobody wait longer.
-    pub fn admit_where(&mut self, key: u64, now: Duration, has_room: impl FnOnce(bool) -> bool) -> Admission {
+    /// An attempt of `key`, which stands for a user and an address, is to be made, and so many of the same that came
+    /// sooner wait still. Only a turn that is taken makes others wait longer: who is refused does not, and neither does
+    /// who gives up while it waits.
+    pub fn admit(&mut self, key: u64, now: Duration, before: usize) -> Admission {
         let is_proven = self.is_proven(key, now);
-        let admitted = match is_proven {
-            true => Admission::Proven,
-            false => Admission::After,
-        };
         let Some(failures) = self.failures.get_mut(&key) else {
-            return admitted(Duration::ZERO);
+            return Admission::Now;
         };
         if now.saturating_sub(failures.last) > FORGOTTEN_AFTER {
             self.failures.remove(&key);
-            return admitted(Duration::ZERO);
+            return Admission::Now;
         }
-        let wait = failures.next.saturating_sub(now);
-        if wait > WAIT_MAX || !wait.is_zero() && !has_room(is_proven) {
-            return Admission::Refused;
+        let wait = failures.wait(now, before, is_proven);
+        if wait.is_zero() {
+            failures.next = failures.next.max(now) + delay(failures.count, is_proven);
+            return Admission::Now;
         }
-        failures.next = failures.next.max(now) + delay(failures.count, is_proven);
-        admitted(wait)
+        match wait > WAIT_MAX {
+            true => Admission::Refused,
+            false => Admission::After(wait),
+        }
     }
 
     /// Whether somebody has proven to be the user of late.
@@ -91,11 +93,12 @@ impl Attempts {
         proven.is_some_and(|at| now.saturating_sub(*at) <= PROVEN_FOR)
     }
 
-    /// How long an attempt would wait now.
-    pub fn wait(&self, key: u64, now: Duration) -> Duration {
+    /// How long an attempt would wait now, behind so many others.
+    pub fn wait(&self, key: u64, now: Duration, before: usize) -> Duration {
+        let is_proven = self.is_proven(key, now);
         let known = self.failures.get(&key);
         let counts = known.filter(|failures| now.saturating_sub(failures.last) <= FORGOTTEN_AFTER);
-        counts.map_or(Duration::ZERO, |failures| failures.next.saturating_sub(now))
+        counts.map_or(Duration::ZERO, |failures| failures.wait(now, before, is_proven))
     }
 
     /// The attempt failed.
@@ -171,22 +174,17 @@ mod tests {
         let mut now = at(0);
         let mut waits = Vec::new();
         for _ in 0..14 {
-            let Admission::After(wait) = attempts.admit(1, now) else {
-                panic!("an attempt alone is never refused")
-            };
+            let wait = attempts.wait(1, now, 0);
             waits.push(wait.as_millis());
             now += wait;
+            assert_eq!(attempts.admit(1, now, 0), Admission::Now);
             attempts.failed(1, now);
         }
         assert_eq!(waits[..7], [0, 0, 0, 0, 100, 200, 400]);
         assert_eq!(waits[13], 10_000);
-        assert_eq!(
-            attempts.admit(2, now),
-            Admission::After(at(0)),
-            "others are not held up"
-        );
+        assert_eq!(attempts.admit(2, now, 0), Admission::Now, "others are not held up");
         attempts.succeeded(1, now);
-        assert_eq!(attempts.admit(1, now), Admission::Proven(at(0)));
+        assert_eq!(attempts.admit(1, now, 0), Admission::Now);
     }
 
     /// Three clients with a wrong password had every attempt with the right one refused.
@@ -194,48 +192,40 @@ mod tests {
     fn guesses_do_not_hold_up_who_has_proven_itself_of_late() {
         let mut attempts = Attempts::default();
         attempts.succeeded(1, at(0));
-        let mut guesses = [at(0); 3];
+        let mut now = at(0);
         for _ in 0..1000 {
-            guesses.sort_unstable();
-            let Admission::Proven(wait) = attempts.admit(1, guesses[0]) else {
-                panic!("it has proven itself")
-            };
-            guesses[0] += wait;
-            attempts.failed(1, guesses[0]);
+            now += attempts.wait(1, now, 0);
+            assert_eq!(attempts.admit(1, now, 0), Admission::Now);
+            attempts.failed(1, now);
         }
-        guesses.sort_unstable();
-        match attempts.clone().admit(1, guesses[0]) {
-            Admission::Proven(wait) => assert!(wait <= at(80), "{wait:?}"),
-            other => panic!("{other:?}"),
-        }
+        // Behind three that wait.
+        assert!(attempts.wait(1, now, 3) <= at(80));
         // Guesses are still as slow as that.
-        let mut heard = 0;
-        let dry = guesses[2] + at(10_000);
-        while let Admission::Proven(_) = attempts.admit(1, dry) {
-            heard += 1;
-        }
-        assert_eq!(heard, 501);
-        let later = dry + PROVEN_FOR;
+        let heard = (0..).take_while(|before| attempts.wait(1, now, *before) <= at(10_000));
+        assert_eq!(heard.count(), 500);
+        let later = now + PROVEN_FOR + at(1);
         attempts.failed(1, later);
-        assert!(matches!(attempts.admit(1, later), Admission::After(_)), "forgotten");
+        assert!(attempts.wait(1, later, 1) > at(1000), "forgotten");
     }
 
+    /// Attempts whose clients left while they waited had taken their time all the same, and the user itself was refused.
     #[test]
-    fn who_is_refused_makes_nobody_wait_longer() {
+    fn who_is_refused_or_gives_up_makes_nobody_wait_longer() {
         let mut attempts = Attempts::default();
         attempts.succeeded(1, at(0));
         for _ in 0..9 {
             attempts.failed(1, at(0));
         }
         for _ in 0..1000 {
-            assert_eq!(attempts.admit_where(1, at(0), |_| false), Admission::Refused);
+            assert_eq!(attempts.admit(1, at(0), 1000), Admission::Refused);
+            assert_eq!(attempts.admit(1, at(0), 7), Admission::After(at(160)));
         }
-        assert_eq!(attempts.wait(1, at(0)), at(20));
-        assert_eq!(attempts.admit(1, at(0)), Admission::Proven(at(20)));
-        assert_eq!((attempts.wait(1, at(0)), attempts.wait(2, at(0))), (at(40), at(0)));
-        // Who need not wait needs no room.
-        let later = attempts.admit_where(1, at(1000), |_| false);
-        assert_eq!(later, Admission::Proven(at(0)));
+        assert_eq!(attempts.admit(1, at(0), 0), Admission::After(at(20)));
+        assert_eq!(attempts.admit(1, at(20), 0), Admission::Now);
+        assert_eq!(
+            (attempts.wait(1, at(20), 0), attempts.wait(2, at(20), 5)),
+            (at(20), at(0))
+        );
     }
 
     #[test]
@@ -257,15 +247,13 @@ mod tests {
         }
         // 3.2 seconds after nine failures.
         let mut admitted = Vec::new();
-        while let Admission::After(wait) = attempts.admit(1, at(0)) {
+        while let Admission::After(wait) = attempts.admit(1, at(0), admitted.len()) {
             admitted.push(wait.as_millis());
         }
         assert_eq!(admitted, [3_200, 6_400, 9_600]);
-        assert_eq!(
-            attempts.admit(1, at(20_000)),
-            Admission::After(at(0)),
-            "the queue runs dry"
-        );
+        assert_eq!(attempts.admit(1, at(3_200), 0), Admission::Now);
+        assert_eq!(attempts.admit(1, at(3_200), 0), Admission::After(at(3_200)));
+        assert_eq!(attempts.admit(1, at(20_000), 0), Admission::Now, "the queue runs dry");
     }
 
     #[test]
@@ -278,11 +266,7 @@ mod tests {
             attempts.failed(key, at(1));
         }
         assert_eq!(attempts.failures.len(), ATTEMPTS_MAX);
-        assert_ne!(attempts.admit(u64::MAX, at(1)), Admission::After(at(0)));
-        assert_eq!(
-            attempts.admit(u64::MAX, at(1_000_000)),
-            Admission::After(at(0)),
-            "forgotten"
-        );
+        assert_ne!(attempts.admit(u64::MAX, at(1), 0), Admission::Now);
+        assert_eq!(attempts.admit(u64::MAX, at(1_000_000), 0), Admission::Now, "forgotten");
     }
 }

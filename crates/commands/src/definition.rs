@@ -89,8 +89,9 @@ pub struct Command {
     pub secondary_ok: bool,
     /// A read whose time the cluster parameter `defaultMaxTimeMS` limits.
     pub is_timed_read: bool,
-    /// It is of no use once its client is gone, and ends then. Others, which may have written, run to their end.
-    pub ends_with_client: bool,
+    /// Whether one with this body is of no use once its client is gone, and ends then. Others, which may have written,
+    /// run to their end.
+    pub ends_with_client: fn(&RawDocument) -> bool,
     /// Part of Stable API version 1.
     pub api_version_1: bool,
     /// Fields that version 1 of the Stable API has not.
@@ -131,7 +132,7 @@ impl Command {
             admin_only: false,
             secondary_ok: false,
             is_timed_read: false,
-            ends_with_client: false,
+            ends_with_client: |_| false,
             api_version_1: false,
             unstable_fields: &[],
             for_tests: false,
@@ -172,8 +173,13 @@ impl Command {
     }
 
     /// Ends when its client is gone.
-    pub const fn ends_with_client(mut self) -> Self {
-        self.ends_with_client = true;
+    pub const fn ends_with_client(self) -> Self {
+        self.ends_with_client_if(|_| true)
+    }
+
+    /// Ends when its client is gone, if its body says that it only reads.
+    pub const fn ends_with_client_if(mut self, only_reads: fn(&RawDocument) -> bool) -> Self {
+        self.ends_with_client = only_reads;
         self
     }
 

@@ -9,7 +9,6 @@ use crate::audited::AuditEvent;
 use crate::client::{Begun, Client, PutOff, WithoutClient};
 use crate::command::default_concerns;
 use crate::command::parameters::set_at_start;
-use crate::command::write_stages;
 use crate::concern_waits::wait_for_concerns;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
@@ -335,9 +334,7 @@ impl<'c> Call<'c> {
     /// What only reads is of no use once the client is gone. Without a reply that is of even less use, and must not
     /// wait for longer than its connection lasts.
     fn without_client(&self) -> WithoutClient {
-        // Of those only `aggregate` takes a write concern.
-        let writes = || self.command.has_write_concern && write_stages::writes(self.request.body);
-        match self.command.ends_with_client && !writes() {
+        match (self.command.ends_with_client)(self.request.body) {
             true => WithoutClient::Ends,
             false if self.request.has_reply => WithoutClient::EndsUnlessBegun,
             false => WithoutClient::GoesOn,

@@ -6,9 +6,9 @@
 
 use crate::error::Result;
 use auth::{Admission, Attempts};
-use parking_lot::{Condvar, Mutex};
-use std::collections::HashMap;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -18,19 +18,20 @@ use storage::Operation;
 const WAITING_MAX: usize = 64;
 /// Of them those of one user at one address.
 const WAITING_OF_ONE_MAX: usize = 16;
-/// How often a wait looks whether its operation was killed.
-const SLICE: Duration = Duration::from_millis(100);
+/// How often a wait looks whether its operation was killed, as that of a client is that has gone: until then it has its
+/// place.
+const SLICE: Duration = Duration::from_millis(20);
 /// The first 64 bits of an IPv6 address, which a host is given its network by.
 const IPV6_NETWORK: u128 = !0 << 64;
 
 /// The server's memory of failed attempts.
 #[derive(Default)]
 pub struct Throttle {
+    // Locked under `waiting`, where both are.
     attempts: Mutex<Attempts>,
     waiting: Mutex<Waiting>,
-    // Nothing ever signals it: it is there to sleep on.
-    clock: Mutex<()>,
-    tick: Condvar,
+    /// Somebody has left.
+    left: Condvar,
 }
 
 /// Who waits.
@@ -38,27 +39,51 @@ pub struct Throttle {
 struct Waiting {
     /// Where nobody has proven itself of late, and where somebody has.
     all: [usize; 2],
-    by_key: HashMap<u64, usize>,
+    /// In the order in which they came.
+    by_key: HashMap<u64, VecDeque<u64>>,
+    /// Numbers given.
+    given: u64,
+}
+
+/// A place of one that waits.
+#[derive(Clone, Copy)]
+struct Place {
+    key: u64,
+    number: u64,
+    is_proven: bool,
 }
 
 impl Waiting {
-    /// Takes a place; false where there is none.
-    fn enter(&mut self, key: u64, is_proven: bool) -> bool {
-        let all = &mut self.all[usize::from(is_proven)];
-        let own = self.by_key.get(&key).copied().unwrap_or(0);
-        let has_room = *all < WAITING_MAX && own < WAITING_OF_ONE_MAX;
-        if has_room {
-            *all += 1;
-            self.by_key.insert(key, own + 1);
+    /// Takes a place; `None` where there is none.
+    fn enter(&mut self, key: u64, is_proven: bool) -> Option<Place> {
+        if self.all[usize::from(is_proven)] >= WAITING_MAX || self.of(key) >= WAITING_OF_ONE_MAX {
+            return None;
         }
-        has_room
+        self.all[usize::from(is_proven)] += 1;
+        self.given += 1;
+        let number = self.given;
+        self.by_key.entry(key).or_default().push_back(number);
+        Some(Place { key, number, is_proven })
     }
 
-    fn leave(&mut self, key: u64, is_proven: bool) {
-        self.all[usize::from(is_proven)] -= 1;
-        match self.by_key.get_mut(&key) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => drop(self.by_key.remove(&key)),
+    /// How many of a key wait.
+    fn of(&self, key: u64) -> usize {
+        self.by_key.get(&key).map_or(0, VecDeque::len)
+    }
+
+    /// How many of the same key came before.
+    fn before(&self, place: Place) -> usize {
+        let own = self.by_key.get(&place.key);
+        own.map_or(0, |own| own.partition_point(|number| *number < place.number))
+    }
+
+    fn leave(&mut self, place: Place) {
+        self.all[usize::from(place.is_proven)] -= 1;
+        if let Some(own) = self.by_key.get_mut(&place.key) {
+            own.retain(|number| *number != place.number);
+            if own.is_empty() {
+                self.by_key.remove(&place.key);
+            }
         }
     }
 }
@@ -86,37 +111,48 @@ impl Throttle {
     /// # Errors
     /// `Interrupted` and the like, when the operation ends meanwhile.
     pub fn wait(&self, key: u64, operation: &Operation) -> Result<bool> {
-        let enter = |is_proven| self.waiting.lock().enter(key, is_proven);
+        let mut waiting = self.waiting.lock();
         let now = operation.clock().monotonic();
-        let admission = self.attempts.lock().admit_where(key, now, enter);
-        let (wait, is_proven) = match admission {
-            Admission::Refused => return Ok(false),
-            Admission::After(wait) => (wait, false),
-            Admission::Proven(wait) => (wait, true),
+        let place = {
+            let mut attempts = self.attempts.lock();
+            match attempts.admit(key, now, waiting.of(key)) {
+                Admission::Now => return Ok(true),
+                Admission::Refused => return Ok(false),
+                Admission::After(_) => waiting.enter(key, attempts.is_proven(key, now)),
+            }
         };
-        if wait.is_zero() {
-            return Ok(true);
+        let Some(place) = place else { return Ok(false) };
+        let heard = self.wait_for_turn(place, &mut waiting, operation);
+        waiting.leave(place);
+        self.left.notify_all();
+        heard
+    }
+
+    fn wait_for_turn(
+        &self,
+        place: Place,
+        waiting: &mut MutexGuard<'_, Waiting>,
+        operation: &Operation,
+    ) -> Result<bool> {
+        let _asleep = vfs::asleep();
+        loop {
+            operation.check_now()?;
+            let now = operation.clock().monotonic();
+            let admission = self.attempts.lock().admit(place.key, now, waiting.before(place));
+            match admission {
+                Admission::Now => return Ok(true),
+                Admission::Refused => return Ok(false),
+                Admission::After(wait) => {
+                    self.left.wait_for(waiting, wait.min(SLICE));
+                }
+            }
         }
-        let done = self.sleep(wait, operation);
-        self.waiting.lock().leave(key, is_proven);
-        done.map(|()| true)
     }
 
     /// How long an attempt would have to wait now.
     pub fn wait_of(&self, key: u64, now: Duration) -> Duration {
-        self.attempts.lock().wait(key, now)
-    }
-
-    fn sleep(&self, wait: Duration, operation: &Operation) -> Result<()> {
-        let _asleep = vfs::asleep();
-        let mut left = wait;
-        while !left.is_zero() {
-            operation.check_now()?;
-            let slice = left.min(SLICE);
-            self.tick.wait_for(&mut self.clock.lock(), slice);
-            left -= slice;
-        }
-        Ok(())
+        let before = self.waiting.lock().of(key);
+        self.attempts.lock().wait(key, now, before)
     }
 
     /// The attempt was heard and failed.
@@ -130,14 +166,21 @@ impl Throttle {
         self.attempts.lock().len()
     }
 
-    /// As if attempts of `key` had failed on and on, for tests: the next one would have to wait too long.
+    /// As if attempts of `key` had failed on and on, for tests, and as many as may waited: the next one is refused.
     #[cfg(test)]
     pub fn crowd(&self, key: u64, now: Duration) {
+        let mut waiting = self.waiting.lock();
         let mut attempts = self.attempts.lock();
         for _ in 0..20 {
             attempts.failed(key, now);
         }
-        while attempts.admit(key, now) != Admission::Refused {}
+        while waiting.enter(key, attempts.is_proven(key, now)).is_some() {}
+    }
+
+    /// Those who wait leave, for tests.
+    #[cfg(test)]
+    pub fn scatter(&self) {
+        *self.waiting.lock() = Waiting::default();
     }
 
     /// The attempt was heard and succeeded.
@@ -154,21 +197,47 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use vfs::SystemClock;
 
     /// Guesses at one user took all places, and everybody who had to wait was refused.
     #[test]
     fn guesses_at_one_user_leave_places_for_others() {
         let mut waiting = Waiting::default();
-        let taken = |waiting: &mut Waiting, key, is_proven| (0..100).filter(|_| waiting.enter(key, is_proven)).count();
         for is_proven in [true, false] {
             let base = 10 * u64::from(is_proven);
+            let mut places = Vec::new();
             for key in base..base + 4 {
-                assert_eq!(taken(&mut waiting, key, is_proven), WAITING_OF_ONE_MAX);
+                let before = places.len();
+                places.extend((0..100).filter_map(|_| waiting.enter(key, is_proven)));
+                assert_eq!(places.len() - before, WAITING_OF_ONE_MAX);
             }
-            assert!(!waiting.enter(base + 5, is_proven));
-            waiting.leave(base, is_proven);
-            assert!(!waiting.enter(base + 1, is_proven) && waiting.enter(base + 5, is_proven));
+            assert!(waiting.enter(base + 5, is_proven).is_none());
+            waiting.leave(places[0]);
+            assert_eq!((waiting.before(places[1]), waiting.before(places[15])), (0, 14));
+            assert!(waiting.enter(base + 1, is_proven).is_none() && waiting.enter(base + 5, is_proven).is_some());
         }
+    }
+
+    /// Attempts whose clients left took their time all the same, and the user itself was refused.
+    #[test]
+    fn attempts_that_are_given_up_hold_nobody_up() {
+        let throttle = Throttle::default();
+        let operation = |id| Operation::new(Arc::new(SystemClock::new()), id);
+        throttle.succeeded(1, &operation(1));
+        for _ in 0..9 {
+            throttle.failed(1, &operation(1));
+        }
+        for id in 0..1000 {
+            let gone = operation(id);
+            gone.kill();
+            // Whose turn it is at once is heard.
+            let heard = throttle.wait(1, &gone);
+            assert!(heard.is_err() || heard.is_ok_and(|heard| heard));
+        }
+        let now = operation(1).clock().monotonic();
+        assert!(throttle.wait_of(1, now) <= Duration::from_millis(20) && throttle.waiting.lock().of(1) == 0);
+        assert!(throttle.wait(1, &operation(1)).is_ok_and(|heard| heard));
     }
 
     /// Each of the 2^64 addresses that one host has made three attempts for nothing.

@@ -159,6 +159,14 @@ struct PlaceState {
     resume: Option<Resume>,
 }
 
+/// How a place was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Its ticket is the caller's now.
+    WithTicket,
+    WithoutTicket,
+}
+
 impl Place {
     fn has_ticket(&self) -> bool {
         self.state.lock().has_ticket
@@ -190,14 +198,20 @@ impl State {
         Some(first)
     }
 
-    /// Leaves the queue, if it is there still, without a ticket.
-    fn leave(&mut self, place: &Arc<Place>) {
+    /// Gives a place up. Whether it has a ticket is known under the pool's lock only: once that is free somebody may
+    /// hand one out, which nobody would give back then.
+    #[must_use]
+    fn leave(&mut self, place: &Arc<Place>) -> Left {
+        if place.has_ticket() {
+            return Left::WithTicket;
+        }
         let before = self.queue.len();
         self.queue.retain(|waiting| !Arc::ptr_eq(waiting, place));
         if self.queue.len() < before {
             self.figures.canceled += 1;
             self.figures.queued_time += place.operation.clock().monotonic().saturating_sub(place.since);
         }
+        Left::WithoutTicket
     }
 }
 
@@ -224,10 +238,9 @@ impl Waiting {
     /// Errors: why the operation has to end.
     pub(crate) fn finish(mut self) -> Result<Ticket> {
         let place = self.place.take().expect("it is finished once");
-        if place.has_ticket() {
+        if self.pool.state.lock().leave(&place) == Left::WithTicket {
             return Ok(Ticket::new(&self.pool, &place.operation));
         }
-        self.pool.state.lock().leave(&place);
         place.operation.check_now().map_err(StorageError::from)?;
         // It was called for another reason, and waits on with a thread.
         self.pool.take(&place.operation, Queue::Unbounded)
@@ -237,12 +250,9 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
-        let mut state = self.pool.state.lock();
-        if place.has_ticket() {
-            drop(state);
+        let left = self.pool.state.lock().leave(&place);
+        if left == Left::WithTicket {
             self.pool.give_back();
-        } else {
-            state.leave(&place);
         }
     }
 }
@@ -298,7 +308,8 @@ impl Pool {
                 break reason;
             }
         };
-        state.leave(&place);
+        let left = state.leave(&place);
+        debug_assert_eq!(left, Left::WithoutTicket, "the lock was held since it was looked for");
         Err(StorageError::from(ended).into())
     }
 
@@ -380,7 +391,10 @@ impl Pool {
         // Who waits with a thread looks by itself.
         let is_called = |place: &Arc<Place>| place.state.lock().resume.is_some() && has_ended(place);
         let called: Vec<_> = state.queue.iter().filter(|place| is_called(place)).cloned().collect();
-        called.iter().for_each(|place| state.leave(place));
+        for place in &called {
+            let left = state.leave(place);
+            debug_assert_eq!(left, Left::WithoutTicket, "a place in the queue has none");
+        }
         drop(state);
         called.iter().for_each(|place| call(place));
     }
@@ -610,6 +624,29 @@ mod tests {
             out, queued, canceled, ..
         } = pool.figures();
         assert_eq!((out, queued, canceled), (0, 0, 0));
+    }
+
+    /// A ticket that was handed out while its place was given up was lost.
+    #[test]
+    fn whoever_is_handed_a_ticket_while_it_gives_up_gives_it_back() {
+        let pool = Pool::new("read");
+        pool.set_bounds(1, 1);
+        let called = Arc::new(AtomicUsize::new(0));
+        let resume = calls(&called);
+        for round in 0..2000 {
+            let held = pool.take(&operation(), Queue::Bounded).expect("there is one");
+            let ended = operation();
+            let waiting = later(pool.take_or_queue(&ended, Queue::Bounded, &resume).expect("a place"));
+            ended.kill();
+            thread::scope(|scope| {
+                scope.spawn(move || drop(held));
+                match round % 2 {
+                    0 => drop(waiting.finish()),
+                    _ => drop(waiting),
+                }
+            });
+            assert_eq!((pool.figures().out, pool.figures().queued), (0, 0));
+        }
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub struct EvaluationContext<'o> {
     /// What scripts run in, if nobody has lent another one.
     scripts: OperationScripts,
     lent_scripts: Option<&'o OperationScripts>,
+    runs_scripts: bool,
 }
 
 impl<'o> EvaluationContext<'o> {
@@ -75,6 +76,19 @@ impl<'o> EvaluationContext<'o> {
         }
     }
 
+    /// The same, where scripts are not run: what they would say is open.
+    pub(crate) fn without_scripts(self) -> Self {
+        Self {
+            runs_scripts: false,
+            ..self
+        }
+    }
+
+    /// Whether scripts are run.
+    pub(crate) fn runs_scripts(&self) -> bool {
+        self.runs_scripts
+    }
+
     /// A context that nothing interrupts: for what no client waits for.
     pub fn uninterrupted() -> Self {
         Self::of(None)
@@ -91,6 +105,7 @@ impl<'o> EvaluationContext<'o> {
             metadata: RefCell::new(None),
             scripts: OperationScripts::default(),
             lent_scripts: None,
+            runs_scripts: true,
         }
     }
 

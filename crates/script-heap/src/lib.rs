@@ -6,18 +6,26 @@
 //! first whether there is room, and may have a reserve opened for them: what goes into that is given, but counts as
 //! refused.
 //!
+//! The engine asks whether to go on between steps of a script alone, and a step may take long. Most of those that do ask
+//! for memory again and again: where somebody is to be asked, what is to end gets none.
+//!
 //! Bytes are counted as the engine asks for them, in blocks: what is free inside of its blocks is not counted as free.
 
 use rquickjs::allocator::{Allocator, RustAllocator};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr::null_mut;
 use std::rc::Rc;
 
 /// Bytes that an allocation takes beside its own.
 const OVERHEAD_BYTES: usize = 16;
 
+/// Requests between two questions whether to go on.
+const REQUESTS_PER_QUESTION: u32 = 1024;
+
+/// Says whether to end.
+type Ends = Box<dyn Fn() -> bool>;
+
 /// What the heap of one engine takes, and may take.
-#[derive(Debug)]
 pub struct Heap {
     bytes: Cell<usize>,
     bytes_max: Cell<usize>,
@@ -25,6 +33,9 @@ pub struct Heap {
     /// How often the reserve was opened, and not yet closed.
     opened: Cell<usize>,
     reserve_bytes: usize,
+    ends: RefCell<Option<Ends>>,
+    requests: Cell<u32>,
+    has_ended: Cell<bool>,
 }
 
 impl Heap {
@@ -41,6 +52,9 @@ impl Heap {
             has_refused: Cell::new(false),
             opened: Cell::new(0),
             reserve_bytes,
+            ends: RefCell::new(None),
+            requests: Cell::new(0),
+            has_ended: Cell::new(false),
         })
     }
 
@@ -52,6 +66,32 @@ impl Heap {
     /// Closes it.
     pub fn close_reserve(&self) {
         self.opened.set(self.opened.get().saturating_sub(1));
+    }
+
+    /// Has somebody asked now and then whether to end. While the reserve is open nobody is.
+    pub fn ask(&self, ends: impl Fn() -> bool + 'static) {
+        *self.ends.borrow_mut() = Some(Box::new(ends));
+    }
+
+    /// Whether to end was said since refusals were forgotten: until then nothing is given any more.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
+    /// Whether this request is to end, as one of many.
+    fn ends(&self) -> bool {
+        if self.opened.get() > 0 {
+            return false;
+        }
+        let requests = self.requests.get().wrapping_add(1);
+        self.requests.set(requests);
+        if !self.has_ended.get()
+            && requests.is_multiple_of(REQUESTS_PER_QUESTION)
+            && self.ends.borrow().as_ref().is_some_and(|ends| ends())
+        {
+            self.has_ended.set(true);
+        }
+        self.has_ended.get()
     }
 
     /// The allocator of the engine whose heap this is.
@@ -79,14 +119,18 @@ impl Heap {
         self.has_refused.get()
     }
 
-    /// Forgets that requests were refused, and closes the reserve.
+    /// Forgets that requests were refused, for whatever reason, and closes the reserve.
     pub fn forget_refusals(&self) {
         self.has_refused.set(false);
+        self.has_ended.set(false);
         self.opened.set(0);
     }
 
     /// Whether so many bytes more may be taken; notes a refusal.
     fn allows(&self, bytes: usize) -> bool {
+        if self.ends() {
+            return false;
+        }
         let wanted = self.bytes.get().saturating_add(bytes).saturating_add(OVERHEAD_BYTES);
         if wanted <= self.bytes_max.get() {
             return true;
@@ -184,6 +228,37 @@ mod tests {
             assert!(allocator.realloc(moved, 2000).is_null());
             allocator.dealloc(moved);
         }
+        assert_eq!(heap.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_to_end_gets_nothing_until_that_is_forgotten() {
+        let heap = Heap::with_reserve(1 << 20, 1 << 20);
+        let ended = Rc::new(Cell::new(false));
+        let asked = ended.clone();
+        heap.ask(move || asked.get());
+        let mut allocator = heap.allocator();
+        let mut many = || {
+            (0..2 * REQUESTS_PER_QUESTION).all(|_| {
+                let given = allocator.alloc(8);
+                let is_given = !given.is_null();
+                if is_given {
+                    // SAFETY: the pointer is the allocator's, and is not used any more.
+                    unsafe { allocator.dealloc(given) };
+                }
+                is_given
+            })
+        };
+        assert!(many() && !heap.has_ended());
+        ended.set(true);
+        heap.open_reserve();
+        assert!(many() && !heap.has_ended());
+        heap.close_reserve();
+        assert!(!many() && heap.has_ended() && !heap.has_refused());
+        ended.set(false);
+        assert!(!many());
+        heap.forget_refusals();
+        assert!(many() && !heap.has_ended());
         assert_eq!(heap.bytes(), 0);
     }
 

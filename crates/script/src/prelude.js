@@ -59,11 +59,277 @@
         }
         return apply(from, Array, [items, ...rest]);
     };
-    // A search for a text compares at each place: for long texts in long texts that takes for ever, and nothing ends it.
-    const COMPARED_MAX = 2 ** 32;
-    const asked = { replace: Symbol.replace, replaceAll: Symbol.replace, split: Symbol.split };
-    for (const name of ["includes", "indexOf", "lastIndexOf", "replace", "replaceAll", "split"]) {
+    // Flattened and joined arrays may be of many levels, and say of themselves how long they are: these loops are asked.
+    const FLAT_DEPTH_MAX = 100;
+    const flatten = (into, array, depth) => {
+        const length = Number(array.length);
+        for (let i = 0; i < length; i++) {
+            if (!(i in array)) continue;
+            const item = array[i];
+            if (depth >= 1 && Array.isArray(item)) flatten(into, item, depth - 1);
+            else into[into.length] = item;
+        }
+        return into;
+    };
+    const spreadable = Symbol.isConcatSpreadable;
+    const joining = {
+        flat(depth) {
+            depth = depth === undefined ? 1 : Number(depth);
+            return flatten([], asArray(this, false), depth > FLAT_DEPTH_MAX ? FLAT_DEPTH_MAX : depth);
+        },
+        flatMap(change, ...rest) {
+            if (typeof change !== "function") throw new TypeError("not a function");
+            const array = asArray(this, false), length = array.length, into = [];
+            for (let i = 0; i < length; i++) {
+                if (!(i in array)) continue;
+                const item = apply(change, rest[0], [array[i], i, array]);
+                if (Array.isArray(item)) flatten(into, item, 0);
+                else into[into.length] = item;
+            }
+            return into;
+        },
+        concat(...items) {
+            const into = [];
+            for (let k = -1; k < items.length; k++) {
+                const item = k < 0 ? Object(this) : items[k];
+                const isObject = item !== null && (typeof item === "object" || typeof item === "function");
+                const says = isObject ? item[spreadable] : undefined;
+                if (!isObject || !(says === undefined ? Array.isArray(item) : says)) {
+                    into[into.length] = item;
+                    continue;
+                }
+                const length = Number(item.length), start = into.length;
+                if (length > ELEMENTS_MAX) throw new RangeError("the array is too long");
+                if (length > 0) into.length = start + Math.trunc(length);
+                for (let i = 0; i < length; i++) if (i in item) into[start + i] = item[i];
+            }
+            return into;
+        },
+    };
+    for (const name of ownKeys(joining)) {
+        Object.defineProperty(Array.prototype, name, { value: joining[name], writable: true, configurable: true });
+    }
+    // Iterators of arrays go on as far as the array says they do at each step, and these ask nobody between the steps.
+    const Iterators = Object.getPrototypeOf(Object.getPrototypeOf([].values()));
+    for (const name of ["drop", "includes", "join"]) {
+        const method = Iterators[name];
+        if (method === undefined) continue;
+        const guarded = {
+            [name](...rest) {
+                if (this === null || typeof this !== "object") return apply(method, this, rest);
+                const next = this.next, steps = this;
+                const asked = {
+                    __proto__: Iterators,
+                    next: (...values) => apply(next, steps, values),
+                    get return() {
+                        const end = steps.return;
+                        return end === undefined || end === null ? end : (...values) => apply(end, steps, values);
+                    },
+                };
+                return apply(method, asked, rest);
+            },
+        }[name];
+        Object.defineProperty(Iterators, name, { value: guarded, writable: true, configurable: true });
+    }
+    const stringify = JSON.stringify;
+    JSON.stringify = {
+        stringify(value, replacer, space) {
+            return stringify(value, Array.isArray(replacer) ? asArray(replacer, false) : replacer, space);
+        },
+    }.stringify;
+    // What is made of something that is not gone through by an iterator is copied first.
+    const isView = ArrayBuffer.isView, isArray = Array.isArray, iterator = Symbol.iterator;
+    const getterOf = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
+    const buffers = [ArrayBuffer, global.SharedArrayBuffer].filter(Boolean);
+    const sizesOf = buffers.map((buffer) => getterOf(buffer.prototype, "byteLength"));
+    const isBuffer = (object) => {
+        for (let i = 0; i < sizesOf.length; i++) {
+            try {
+                apply(sizesOf[i], object, []);
+                return true;
+            } catch {}
+        }
+        return false;
+    };
+    const listed = (object) => {
+        const isObject = object !== null && (typeof object === "object" || typeof object === "function");
+        if (!isObject || isView(object) || isBuffer(object)) return object;
+        return typeof object[iterator] === "function" && !isArray(object) ? object : asArray(object, false);
+    };
+    const byNumber = (a, b) => {
+        if (a < b) return -1;
+        if (a > b) return 1;
+        if (a !== a || b !== b) return (a !== a) - (b !== b);
+        return Object.is(b, -0) - Object.is(a, -0);
+    };
+    const NUMBERS_SORTED_ALONE_MAX = 1 << 20;
+    const Typed = Object.getPrototypeOf(Uint8Array), lengthOf = getterOf(Typed.prototype, "length");
+    const typedMethods = {
+        sort: (method, array, rest) => {
+            const isLong = rest[0] === undefined && apply(lengthOf, array, []) > NUMBERS_SORTED_ALONE_MAX;
+            return apply(method, array, isLong ? [byNumber] : rest);
+        },
+        set: (method, array, rest) => {
+            rest[0] = listed(rest[0]);
+            return apply(method, array, rest);
+        },
+    };
+    typedMethods.toSorted = typedMethods.sort;
+    for (const name of ["set", "sort", "toSorted"]) {
+        const method = Typed.prototype[name], guard = typedMethods[name];
+        const guarded = { [name](...rest) { return guard(method, this, rest); } }[name];
+        Object.defineProperty(Typed.prototype, name, { value: guarded, writable: true, configurable: true });
+    }
+    const typedFrom = Typed.from;
+    const guardedFrom = {
+        from(items, ...rest) { return apply(typedFrom, this, [listed(items), ...rest]); },
+    }.from;
+    Object.defineProperty(Typed, "from", { value: guardedFrom, writable: true, configurable: true });
+    for (const name of ownKeys(global)) {
+        const constructor = global[name];
+        if (typeof constructor !== "function" || Object.getPrototypeOf(constructor) !== Typed) continue;
+        const guarded = {
+            [name]: function (...parts) {
+                if (!new.target) throw new TypeError("constructor requires 'new'");
+                parts[0] = listed(parts[0]);
+                return construct(constructor, parts, new.target);
+            },
+        }[name];
+        for (const own of ownKeys(constructor)) {
+            Object.defineProperty(guarded, own, Object.getOwnPropertyDescriptor(constructor, own));
+        }
+        Object.setPrototypeOf(guarded, Typed);
+        Object.defineProperty(constructor.prototype, "constructor", { value: guarded });
+        Object.defineProperty(global, name, { value: guarded });
+    }
+    // Marks that stand on one letter are put in order, each before the ones it goes before.
+    const MARKS_MAX = 1024;
+    const exec = RegExp.prototype.exec, Pattern = RegExp;
+    let manyMarks;
+    const checkMarks = (text) => {
+        if (text.length <= MARKS_MAX) return;
+        manyMarks ??= new Pattern("[\\p{M}\\uFF9E\\uFF9F]{" + MARKS_MAX + "}", "u");
+        if (apply(exec, manyMarks, [text]) !== null) throw new RangeError("the text has too many marks on one letter");
+    };
+    for (const name of ["localeCompare", "normalize"]) {
         const method = String.prototype[name];
+        const guarded = {
+            [name](...rest) {
+                if (this === null || this === undefined) throw new TypeError("no text");
+                const text = String(this);
+                if (name === "localeCompare") checkMarks(rest[0] = String(rest[0]));
+                checkMarks(text);
+                return apply(method, text, rest);
+            },
+        }[name];
+        Object.defineProperty(String.prototype, name, { value: guarded, writable: true, configurable: true });
+    }
+    // Matches that cost nothing, one after the other: nothing is asked between them but a function of the script's.
+    const MATCHED_ALONE_MAX = 1 << 16, isOpen = Object.isExtensible, hasOwn = Object.hasOwn;
+    const askedExec = function (text) { return apply(exec, this, [text]); };
+    for (const name of [Symbol.match, Symbol.replace]) {
+        const method = RegExp.prototype[name];
+        const guarded = {
+            [name](text, ...rest) {
+                text = String(text);
+                const isLong = text.length > MATCHED_ALONE_MAX && this instanceof Pattern;
+                if (!isLong || this.exec !== exec || !isOpen(this) || hasOwn(this, "exec")) {
+                    return apply(method, this, [text, ...rest]);
+                }
+                Object.defineProperty(this, "exec", { value: askedExec, configurable: true });
+                try {
+                    return apply(method, this, [text, ...rest]);
+                } finally {
+                    delete this.exec;
+                }
+            },
+        }[name];
+        Object.defineProperty(RegExp.prototype, name, { value: guarded, writable: true, configurable: true });
+    }
+    // A search for a text compares at each place: for long texts in long texts that takes for ever, and nothing ends
+    // it. So they are looked for by their beginnings, in one piece after the other.
+    const COMPARED_MAX = 2 ** 28, HEAD_LENGTH = 256, PIECE_LENGTH = COMPARED_MAX / HEAD_LENGTH;
+    const firstIn = String.prototype.indexOf, lastIn = String.prototype.lastIndexOf, cut = String.prototype.slice;
+    const part = (text, start, end) => apply(cut, text, [start, end]);
+    const find = (text, wanted, from) => {
+        if (text.length * wanted.length <= COMPARED_MAX) return apply(firstIn, text, [wanted, from]);
+        const head = part(wanted, 0, HEAD_LENGTH), last = text.length - wanted.length;
+        for (let start = from; start <= last; start += PIECE_LENGTH) {
+            const piece = part(text, start, Math.min(start + PIECE_LENGTH, last + 1) + head.length - 1);
+            for (let at = -1; (at = apply(firstIn, piece, [head, at + 1])) >= 0;) {
+                const place = start + at;
+                if (part(text, place, place + wanted.length) === wanted) return place;
+            }
+        }
+        return -1;
+    };
+    const findLast = (text, wanted, from) => {
+        if (text.length * wanted.length <= COMPARED_MAX) return apply(lastIn, text, [wanted, from]);
+        const head = part(wanted, 0, HEAD_LENGTH);
+        for (let end = Math.min(from, text.length - wanted.length) + 1; end > 0; end -= PIECE_LENGTH) {
+            const start = Math.max(end - PIECE_LENGTH, 0);
+            const piece = part(text, start, end + head.length - 1);
+            for (let at = piece.length; at >= 0 && (at = apply(lastIn, piece, [head, at])) >= 0; at--) {
+                const place = start + at;
+                if (part(text, place, place + wanted.length) === wanted) return place;
+            }
+        }
+        return -1;
+    };
+    const places = (text, wanted, most) => {
+        const found = [];
+        for (let at = 0; found.length < most && (at = find(text, wanted, at)) >= 0; at += wanted.length) {
+            found[found.length] = at;
+        }
+        return found;
+    };
+    const substituted = (form, text, wanted, at) => {
+        let made = "", start = 0;
+        for (let sign; (sign = find(form, "$", start)) >= 0; start = sign + 2) {
+            const [before, behind] = [part(text, 0, at), part(text, at + wanted.length)];
+            const names = { __proto__: null, "$": "$", "&": wanted, "`": before, "'": behind };
+            const name = form[sign + 1];
+            made += part(form, start, sign) + (name in names ? names[name] : part(form, sign, sign + 2));
+        }
+        return made + part(form, start);
+    };
+    const replaced = (text, wanted, change, most) => {
+        const isCalled = typeof change === "function", form = isCalled ? "" : String(change);
+        const found = places(text, wanted, most);
+        let made = "", start = 0;
+        for (let i = 0; i < found.length; i++) {
+            const at = found[i];
+            const own = isCalled ? String(change(wanted, at, text)) : substituted(form, text, wanted, at);
+            made += part(text, start, at) + own;
+            start = at + wanted.length;
+        }
+        return made + part(text, start);
+    };
+    const placeOf = (value) => { const number = Math.trunc(Number(value)); return number > 0 ? number : 0; };
+    const searches = {
+        includes: (text, wanted, from) => find(text, wanted, placeOf(from)) >= 0,
+        indexOf: (text, wanted, from) => find(text, wanted, placeOf(from)),
+        lastIndexOf: (text, wanted, from) => {
+            const number = Number(from);
+            return findLast(text, wanted, number !== number ? text.length : placeOf(number));
+        },
+        replace: (text, wanted, change) => replaced(text, wanted, change, 1),
+        replaceAll: (text, wanted, change) => replaced(text, wanted, change, Infinity),
+        split: (text, wanted, most) => {
+            const max = most === undefined ? 2 ** 32 - 1 : most >>> 0;
+            const found = places(text, wanted, max), parts = [];
+            let start = 0;
+            for (let i = 0; i < found.length; i++) {
+                parts[i] = part(text, start, found[i]);
+                start = found[i] + wanted.length;
+            }
+            if (parts.length < max) parts[parts.length] = part(text, start);
+            return parts;
+        },
+    };
+    const asked = { replace: Symbol.replace, replaceAll: Symbol.replace, split: Symbol.split };
+    for (const name of ownKeys(searches)) {
+        const method = String.prototype[name], search = searches[name];
         const guarded = {
             [name](wanted, ...rest) {
                 if (this === null || this === undefined) throw new TypeError("no text to search in");
@@ -79,9 +345,9 @@
                 if (name === "includes" && wanted instanceof RegExp) throw new TypeError("no text to search for");
                 const text = String(this);
                 if (wanted === undefined && name === "split") return apply(method, text, [wanted, ...rest]);
-                const part = String(wanted);
-                if (text.length * part.length > COMPARED_MAX) throw new RangeError("the texts are too long");
-                return apply(method, text, [part, ...rest]);
+                const sought = String(wanted);
+                const isShort = text.length * sought.length <= COMPARED_MAX;
+                return isShort ? apply(method, text, [sought, ...rest]) : search(text, sought, ...rest);
             },
         }[name];
         Object.defineProperty(String.prototype, name, { value: guarded, writable: true, configurable: true });
@@ -371,7 +637,7 @@
     const textOf = Function.prototype.toString;
     const startOf = String.prototype.slice;
     const propertyOf = Object.getOwnPropertyDescriptor, prototypeOf = Object.getPrototypeOf;
-    const isExtensible = Object.isExtensible, isArray = Array.isArray, isView = ArrayBuffer.isView;
+    const isExtensible = Object.isExtensible;
     const known = Map.prototype.get, learn = Map.prototype.set, sizeOf = propertyOf(Map.prototype, "size").get;
     const isDate = (object) => { try { return textFrom(apply(timeOf, object, [])); } catch { return ""; } };
     // All that can be reached from the globals by properties, as a digest: scopes have the same one until a script

@@ -88,6 +88,9 @@ impl Scope {
             makers.map_err(|error| scope.failure(&ctx, error))
         })?;
         *scope.state.makers.borrow_mut() = Some(Rc::new(makers));
+        // Not before: what makes an engine bears a refusal less than scripts do.
+        let ends = scope.is_interrupted.clone();
+        scope.heap.ask(move || ends());
         Ok(scope)
     }
 
@@ -118,7 +121,9 @@ impl Scope {
         runtime.set_gc_threshold(usize::MAX);
         // What has run out of memory ends, whatever it makes of the exception.
         let (asked, full) = (is_interrupted.clone(), heap.clone());
-        runtime.set_interrupt_handler(Some(Box::new(move || full.has_refused() || asked())));
+        runtime.set_interrupt_handler(Some(Box::new(move || {
+            full.has_refused() || full.has_ended() || asked()
+        })));
         let context = Context::custom::<Intrinsics>(&runtime).map_err(|_| ScriptError::OutOfMemory)?;
         Ok(Self {
             functions: RefCell::default(),
@@ -222,9 +227,10 @@ impl Scope {
     /// The result of a call. One that ran out of memory has none, whatever its script has made of that: it would be
     /// another one in a larger heap.
     fn noted<T>(&self, result: Result<T, ScriptError>) -> Result<T, ScriptError> {
-        let result = match self.heap.has_refused() {
-            true => Err(ScriptError::OutOfMemory),
-            false => result,
+        let result = match () {
+            () if self.heap.has_refused() => Err(ScriptError::OutOfMemory),
+            () if self.heap.has_ended() => Err(ScriptError::Interrupted),
+            () => result,
         };
         if result.is_ok() {
             self.has_results.set(true);
@@ -520,7 +526,7 @@ impl Scope {
         if self.heap.has_refused() {
             return ScriptError::OutOfMemory;
         }
-        if (self.is_interrupted)() {
+        if self.heap.has_ended() || (self.is_interrupted)() {
             return ScriptError::Interrupted;
         }
         match caught {

@@ -38,6 +38,12 @@ pub enum WireError {
         /// All flag bits.
         flags: u32,
     },
+    /// Two sequences of documents have one identifier.
+    #[error("Duplicate document sequence: {identifier}")]
+    RepeatedSequence {
+        /// Theirs.
+        identifier: String,
+    },
     /// The checksum does not fit the bytes.
     #[error("OP_MSG checksum does not match contents: expected {expected:#010x}, found {found:#010x}")]
     Checksum {
@@ -73,6 +79,7 @@ impl WireError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::IllegalFlags { .. } => ErrorCode::IllegalOpMsgFlag,
+            Self::RepeatedSequence { .. } => ErrorCode(40431),
             Self::Checksum { .. } => ErrorCode::ChecksumMismatch,
             Self::QueryIsNoCommand => ErrorCode::UnsupportedOpQueryCommand,
             Self::Bson(error) => match error.fault {

@@ -38,12 +38,15 @@ impl MsgFlags {
 pub struct Sequences<'m> {
     items: [(&'m str, &'m [u8]); SEQUENCES_MAX],
     count: usize,
+    /// The identifier of one that stood there twice: such a message is answered, for its frame is sound.
+    repeated: Option<&'m str>,
 }
 
 impl<'m> Sequences<'m> {
     const NONE: Self = Self {
         items: [("", &[]); SEQUENCES_MAX],
         count: 0,
+        repeated: None,
     };
 
     /// The sequences in the order they were sent.
@@ -53,10 +56,8 @@ impl<'m> Sequences<'m> {
 
     fn push(&mut self, identifier: &'m str, documents: &'m [u8], offset: usize) -> Result<(), WireError> {
         if self.as_slice().iter().any(|(name, _)| *name == identifier) {
-            return Err(WireError::Malformed {
-                what: "second sequence of one identifier",
-                offset,
-            });
+            self.repeated.get_or_insert(identifier);
+            return Ok(());
         }
         let Some(free) = self.items.get_mut(self.count) else {
             return Err(WireError::Malformed {
@@ -233,10 +234,15 @@ fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
         body,
         sequences,
     } = frame(message)?;
-    let bad_document = |error: BsonError| Rejection {
-        error: WireError::Bson(error),
+    let refused = |error: WireError| Rejection {
+        error,
         answer: form.map_or(Answer::Nothing, Answer::Reply),
     };
+    if let Some(identifier) = sequences.repeated {
+        let identifier = identifier.to_owned();
+        return Err(refused(WireError::RepeatedSequence { identifier }));
+    }
+    let bad_document = |error: BsonError| refused(WireError::Bson(error));
     let body = validate_document(body).map_err(bad_document)?;
     for (_, documents) in sequences.as_slice() {
         validate_documents(documents).map_err(bad_document)?;

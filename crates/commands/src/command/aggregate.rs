@@ -27,7 +27,7 @@ pub const AGGREGATE: Command = Command::new(
     Access::Fields(super::aggregate_access::aggregate),
     aggregate,
 )
-.ends_with_client()
+.ends_with_client_if(|body| !super::write_stages::writes(body))
 .read_levels(ReadLevels::All)
 .takes_write_concern()
 .in_transactions(InTransactions::Allowed)

@@ -4,8 +4,9 @@ use super::find::{hint, optional};
 use super::insert::writes_allowed;
 use super::multi;
 use super::timeseries;
-use super::update::{Statement, Target, WriteTargets, check_writable};
+use super::update::{Statement, check_writable};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
+use super::write_targets::{Target, WriteTargets};
 use crate::arguments::{Arguments, check_batch, missing_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -17,7 +18,6 @@ use auth::Action;
 use bson::raw::RawDocument;
 use bytes::Bytes;
 use query::EvaluationContext;
-use query::matcher::Matcher;
 use storage::{Kept, Namespace, StatementKind, StorageError, WriteUnit};
 use wire::ErrorCode;
 
@@ -234,7 +234,7 @@ fn delete_matching(
     let (operation, scripts) = (call.operation.clone(), call.scripts.clone());
     let evaluation = EvaluationContext::new(&operation).with_scripts(Some(&scripts));
     while let Some(target) = targets.next(call)? {
-        match delete_one(call, statement, targets.filter(), &target, &evaluation)? {
+        match delete_one(call, statement, &targets, target, &evaluation)? {
             None => conflicted = true,
             Some(document) => {
                 *deleted += 1;
@@ -252,11 +252,17 @@ fn delete_matching(
 fn delete_one(
     call: &Invocation<'_>,
     statement: &Statement<'_>,
-    filter: Option<&Matcher>,
-    target: &Target,
+    targets: &WriteTargets,
+    mut target: Target,
     evaluation: &EvaluationContext<'_>,
 ) -> Result<Option<Bytes>> {
     let operation = call.operation.clone();
+    let matches = |document: &RawDocument| match targets.filter() {
+        Some(filter) => filter.matches(document, evaluation),
+        None => Ok(true),
+    };
+    // The document as it was when a script said that it matches.
+    let mut matched: Option<Bytes> = None;
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
@@ -267,9 +273,18 @@ fn delete_one(
             Err(other) => return Err(other.into()),
         };
         let document = RawDocument::from_bytes(&old)?;
-        if let Some(filter) = filter
-            && !filter.matches(document, evaluation)?
-        {
+        if targets.runs_scripts() && matched.as_ref() != Some(&old) {
+            drop(unit);
+            drop(writer);
+            let locked_again = target.unlocked(call, |_| Ok(matches(document)?))?;
+            let Some((locked, true)) = locked_again else {
+                return Ok(None);
+            };
+            target = locked;
+            matched = Some(old);
+            continue;
+        }
+        if matched.is_none() && !matches(document)? {
             return Ok(None);
         }
         Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);

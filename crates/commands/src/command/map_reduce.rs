@@ -30,6 +30,7 @@ pub const MAP_REDUCE: Command = Command::new(
     Access::Fields(may_run),
     map_reduce,
 )
+.ends_with_client_if(only_reads)
 .takes_write_concern()
 .aliases(&["mapreduce"])
 .secondary_ok();
@@ -95,6 +96,12 @@ fn may_run(call: &Invocation<'_>) -> Result<bool> {
     };
     let may_read = call.rights.allow(target(call)?, ActionSet::of(&[Action::Find]));
     Ok(may_read && outputs.iter().all(may_write))
+}
+
+/// Whether all results go to the client.
+fn only_reads(body: &RawDocument) -> bool {
+    body.get("out")
+        .is_ok_and(|out| out.is_some_and(|out| parse_output(out).is_ok_and(|output| output.mode == Mode::Inline)))
 }
 
 fn code<'a>(name: &str, value: RawBsonRef<'a>) -> Result<RawBsonRef<'a>> {

@@ -5,7 +5,8 @@
 
 use super::insert::InsertBatch;
 use super::stage_destination::{failure, insert_batch, named, target, unknown_field};
-use super::update::{self, Images, Statement, WriteTargets};
+use super::update::{self, Images, Statement};
+use super::write_targets::WriteTargets;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use bson::oid::ObjectId;

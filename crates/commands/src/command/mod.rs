@@ -89,6 +89,7 @@ mod wired_tiger;
 mod write_output;
 pub(crate) mod write_result;
 pub(crate) mod write_stages;
+pub(crate) mod write_targets;
 
 use crate::definition::Command;
 

@@ -10,6 +10,7 @@ use super::read_only::refuse_read_only;
 use super::timeseries;
 use super::upsert_race::collides_with_filter;
 use super::write_result::{StatementIds, UpsertedRoom, WriteErrors, refuse_multi, write_retried};
+use super::write_targets::{Target, WriteTargets};
 use crate::arguments::{Arguments, check_batch, missing_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -24,14 +25,11 @@ use bson::{Bson, rawdoc};
 use bytes::Bytes;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
-use query::plan::{FindRequest, Hint};
+use query::plan::Hint;
 use query::timeseries::{BUCKET_DEPTH_MAX, measurements_in, with_ordered_meta};
 use query::update::{Update, UpdateContext};
-use query::{EvaluationContext, PlanExecutor, QueryError, raw};
-use storage::{
-    Collection, CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError,
-    UpdateForm,
-};
+use query::{EvaluationContext, QueryError, raw};
+use storage::{Collection, Kept, Namespace, StatementKind, StatementResult, StorageError, UpdateForm};
 use wire::ErrorCode;
 
 /// `update`.
@@ -515,61 +513,6 @@ enum Scan {
     Conflicted,
 }
 
-/// Finds what to write to, and locks the collection for each record.
-///
-/// The plan takes and releases its own lock in each call, so that the writer must hold none between records; the
-/// collection's UUID tells whether the one it finds again is still the one the plan reads. A look-up by `_id`, which
-/// has one record at most, leaves the lock it was planned under to the writer.
-pub struct WriteTargets {
-    plan: PlanExecutor,
-    uuid: [u8; 16],
-}
-
-/// A record to write to, with the lock that the write needs.
-pub struct Target {
-    /// The collection, locked for a writer of single documents.
-    pub guard: CollectionGuard,
-    /// The record; it may be gone or changed by now.
-    pub id: RecordId,
-}
-
-impl WriteTargets {
-    /// Plans the statement's filter; `None` when there is no such collection (the statement is checked all the same).
-    pub fn find(call: &mut Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<Option<Self>> {
-        let mut request = FindRequest::new(namespace.clone(), statement.filter);
-        request.hint = statement.hint;
-        request.sort = statement.sort;
-        request.collation = statement.collation;
-        request.variables = statement.variables;
-        request.constants = statement.constants;
-        request.for_write = true;
-        request.takes_one = !statement.multi;
-        let plan = query::find(&call.context(), &request)?;
-        call.set_plan_summary(plan.plan_summary());
-        let uuid = plan.locked_collection().map(|guard| guard.uuid());
-        Ok(uuid.map(|uuid| Self { plan, uuid }))
-    }
-
-    /// The next record; `None` at the end, or when the collection is another one now.
-    pub fn next(&mut self, call: &Invocation<'_>) -> Result<Option<Target>> {
-        let Some(id) = self.plan.next_record(&call.context())? else {
-            return Ok(None);
-        };
-        let guard = match self.plan.take_lock() {
-            Some(kept) => Some(kept),
-            None => call.collection(self.plan.namespace(), LockMode::IntentExclusive)?,
-        };
-        Ok(guard
-            .filter(|guard| guard.uuid() == self.uuid)
-            .map(|guard| Target { guard, id }))
-    }
-
-    /// The filter for the second look under the record's lock; `None` when none is needed.
-    pub fn filter(&self) -> Option<&Matcher> {
-        self.plan.filter().map(|filter| &**filter)
-    }
-}
-
 fn update_matching(
     call: &mut Invocation<'_>,
     namespace: &Namespace,
@@ -585,7 +528,7 @@ fn update_matching(
     let (operation, scripts) = (call.operation.clone(), call.scripts.clone());
     let evaluation = EvaluationContext::new(&operation).with_scripts(Some(&scripts));
     while let Some(target) = targets.next(call)? {
-        match update_one(call, prepared, targets.filter(), &target, images, done, &evaluation)? {
+        match update_one(call, prepared, &targets, target, images, done, &evaluation)? {
             true if !prepared.statement.multi => break,
             true => {}
             false => scan = Scan::Conflicted,
@@ -598,13 +541,17 @@ fn update_matching(
 fn update_one(
     call: &mut Invocation<'_>,
     prepared: &Prepared<'_>,
-    filter: Option<&Matcher>,
-    target: &Target,
+    targets: &WriteTargets,
+    mut target: Target,
     images: Images,
     done: &mut Updated,
     evaluation: &EvaluationContext<'_>,
 ) -> Result<bool> {
     let operation = call.operation.clone();
+    let filter = targets.filter();
+    let runs_scripts = targets.runs_scripts() || prepared.update.runs_scripts();
+    // What scripts have made of the document as it was.
+    let mut made: Option<(Bytes, Applied)> = None;
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
@@ -616,7 +563,7 @@ fn update_one(
                 drop(unit);
                 drop(writer);
                 // What changes nothing is in nobody's way.
-                let Some(seen) = left_as_seen(call, prepared, filter, target, evaluation)? else {
+                let Some(seen) = left_as_seen(call, prepared, filter, &target, evaluation)? else {
                     return Err(StorageError::WriteConflict.into());
                 };
                 done.matched += 1;
@@ -629,7 +576,23 @@ fn update_one(
             Err(other) => return Err(other.into()),
         };
         let old_document = RawDocument::from_bytes(&old)?;
-        let applied = applied(call, prepared, filter, &target.guard, old_document, evaluation)?;
+        let applied = match made.take() {
+            Some((document, applied)) if document == old => applied,
+            _ if runs_scripts => {
+                drop(unit);
+                drop(writer);
+                let locked_again = target.unlocked(call, |collection| {
+                    applied(call, prepared, filter, collection, old_document, evaluation)
+                })?;
+                let Some((locked, applied)) = locked_again else {
+                    return Ok(false);
+                };
+                target = locked;
+                made = Some((old, applied));
+                continue;
+            }
+            _ => applied(call, prepared, filter, &target.guard, old_document, evaluation)?,
+        };
         if let Applied::Unmatched = applied {
             return Ok(false);
         }

@@ -1,8 +1,9 @@
 //! `admin.system.users` and `admin.system.roles`: the documents of users and roles, as MongoDB's tools read them.
 
 use super::insert::{InsertBatch, insert_documents};
-use super::update::{Images, Statement, WriteTargets};
+use super::update::{Images, Statement};
 use super::write_result::WriteErrors;
+use super::write_targets::WriteTargets;
 use crate::authentication::Identity;
 use crate::error::{CommandError, Result};
 use crate::internal_user;

@@ -363,6 +363,7 @@ fn plan_pushdown(
         blocking: opening.blocking.clone(),
         near: pushdown.near,
         needs: pushdown.needs.and(needs_of_order),
+        runs_scripts: pushdown.runs_scripts,
     };
     let request = FindRequest {
         sort: sort.as_deref(),

@@ -172,6 +172,10 @@ impl Planned {
         let Some((_, Some((shape, works)))) = &self.built_of else {
             return Ok(true);
         };
+        // The collection is locked here, and a script may never end.
+        if self.query.runs_scripts {
+            return Ok(true);
+        }
         let Some(held) = try_cached(context, guard, &mut self.stage, *works, results_max)? else {
             plan_cache().deactivate(*shape);
             return Ok(false);
@@ -212,7 +216,11 @@ impl Planned {
                 break Ran::Exhausted;
             }
             let view = context.data().view()?;
-            let run = Run::new(context, &view, &guard, &evaluation);
+            // A script may never end, and whoever wants the collection for itself would wait for it, with all who come
+            // behind. The view keeps what it shows, whatever becomes of the collection.
+            let _guard = (!self.query.runs_scripts).then_some(guard);
+            let collection = self.collection.clone();
+            let run = Run::new(context, &view, &collection, &evaluation);
             match self.stage.run(&run, receive)? {
                 Ran::Yield => {
                     self.stage.save();
@@ -464,6 +472,11 @@ impl PlanExecutor {
             Body::Plan(planned) => planned.query.filter.as_ref(),
             _ => None,
         }
+    }
+
+    /// Whether scripts run with the filter, which may never end.
+    pub fn runs_scripts(&self) -> bool {
+        matches!(&self.body, Body::Plan(planned) if planned.query.runs_scripts)
     }
 
     /// True for a cursor that stays open at the end.

@@ -442,6 +442,8 @@ fn run_each(
 ) -> Result<PlanRun, QueryError> {
     let start = context.op.clock().monotonic();
     let mut ran = PlanRun::default();
+    // What would change may take a script to tell.
+    planned.query.runs_scripts = true;
     let result = planned.run(context, None, &mut |row| {
         ran.rows += 1;
         ran.changed += u64::from(would_change(&row)?);

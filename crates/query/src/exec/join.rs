@@ -49,6 +49,7 @@ pub(crate) struct CollectionJoin {
     place: usize,
     is_planned_otherwise: bool,
     collation: Option<Arc<Collation>>,
+    runs_scripts: bool,
     way: Way,
     /// The index that was used last.
     index: Option<Arc<Index>>,
@@ -73,9 +74,11 @@ enum Way {
     Impossible,
 }
 
-/// The collection, locked, and the state that is read.
+/// The collection, and the state that is read.
 struct Open {
-    guard: Option<CollectionGuard>,
+    collection: Option<Arc<Collection>>,
+    /// `None` where scripts run between two documents that are found, which may never end.
+    _guard: Option<CollectionGuard>,
     view: ReadView,
     index: Option<Arc<Index>>,
     cursor: Option<IndexCursor>,
@@ -113,6 +116,7 @@ impl CollectionJoin {
             place,
             is_planned_otherwise: request.is_planned_otherwise,
             collation: request.context.collation.clone(),
+            runs_scripts: request.context.has_scripts(),
             way: Way::First,
             index: None,
             open: None,
@@ -147,8 +151,10 @@ impl CollectionJoin {
             _ => {}
         }
         self.open = Some(Open {
-            guard,
+            collection: guard.as_ref().map(|guard| guard.definition().clone()),
             view: data.view()?,
+            // Behind the view, which keeps what it shows.
+            _guard: guard.filter(|_| !self.runs_scripts),
             index,
             cursor: None,
         });
@@ -162,7 +168,7 @@ impl CollectionJoin {
         found: &mut dyn FnMut(&RawDocument) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let (Some(guard), Some(index)) = (&open.guard, &open.index) else {
+        let (Some(collection), Some(index)) = (&open.collection, &open.index) else {
             return Ok(());
         };
         self.given.clear();
@@ -178,7 +184,7 @@ impl CollectionJoin {
                 if remembers && !self.given.insert(id, &evaluation)? {
                     return Ok(());
                 }
-                let Some(document) = open.view.record(guard, id)? else {
+                let Some(document) = open.view.record(collection, id)? else {
                     return Ok(());
                 };
                 documents += 1;
@@ -234,8 +240,10 @@ impl CollectionJoin {
     /// Reads the collection into a table; `None` when it does not fit.
     fn read(&mut self, data: DataSource<'_>, context: &StageContext<'_>) -> Result<Option<JoinTable>, QueryError> {
         let Some(open) = &self.open else { return Ok(None) };
-        let Some(guard) = &open.guard else { return Ok(None) };
-        if guard.data_bytes() > HASH_BYTES_MAX as u64 {
+        let Some(collection) = &open.collection else {
+            return Ok(None);
+        };
+        if collection.data_bytes() > HASH_BYTES_MAX as u64 {
             return Ok(None);
         }
         let mut pattern = RawDocumentBuf::new();
@@ -246,11 +254,11 @@ impl CollectionJoin {
         };
         let collator = self.collation.clone().map(|collation| collation as Arc<dyn Collator>);
         let extractor = KeyExtractor::new(pattern, false, collator);
-        let mut table = JoinTable::with_capacity(guard.data_bytes() as usize);
+        let mut table = JoinTable::with_capacity(collection.data_bytes() as usize);
         let (mut keys, mut batch, mut bytes) = (KeySet::new(), RecordBatch::new(), 0);
         let mut records = open
             .view
-            .records(guard, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
+            .records(collection, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
         while records.fill(&mut batch, FillLimits::default())? {
             let before = bytes;
             for i in 0..batch.len() {
@@ -293,7 +301,7 @@ impl EqualityJoin for CollectionJoin {
             }
             let open = self.open.as_ref();
             let (is_there, has_index) =
-                open.map_or((false, false), |open| (open.guard.is_some(), open.index.is_some()));
+                open.map_or((false, false), |open| (open.collection.is_some(), open.index.is_some()));
             match self.way {
                 Way::Impossible => {}
                 _ if has_index => {

@@ -66,6 +66,7 @@ pub(crate) fn key_lookup(request: &FindRequest<'_>, collection: &Collection) -> 
         blocking: request.blocking.clone(),
         near: None,
         needs: MetadataNeeds::default(),
+        runs_scripts: false,
     };
     Some((stage, query))
 }

@@ -3,7 +3,7 @@
 //! Each candidate works in turns that grow fourfold, from its own state, until one has given as many results as a first
 //! batch holds or has ended; it wins. When none has by the last turn, the one with most results for its work wins,
 //! earlier candidates (see [`crate::plan::planner::Planner::rank`]) first among equals. The work of the race is thrown
-//! away: the winner starts anew.
+//! away: the winner starts anew. Scripts are not run: the collection is locked meanwhile.
 //!
 //! A cached plan runs alone, and what it gives is held back until it has given a first batch or has ended. It fails
 //! where it works many times what it did in its race: the values of this query are not those that it won for. Then
@@ -73,7 +73,7 @@ pub(crate) fn race(
     candidates: &[Candidate],
 ) -> Result<Outcome, QueryError> {
     let view = context.data().view()?;
-    let evaluation = EvaluationContext::new(context.op);
+    let evaluation = EvaluationContext::new(context.op).without_scripts();
     let mut runners = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         runners.push(Runner {

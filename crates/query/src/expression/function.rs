@@ -56,6 +56,9 @@ impl Special for Call {
                 "The args field must be of type array",
             ));
         };
+        if !evaluation.context.runs_scripts() {
+            return Ok(Value::Null);
+        }
         let mark = evaluation.context.held();
         evaluation.context.hold(arguments.as_bytes().len())?;
         let result = call_script(evaluation.context, &self.function, &arguments);

@@ -86,6 +86,8 @@ pub struct ExpressionContext {
     metadata: Arc<AtomicU8>,
     /// Whether one that was parsed reads the time, which is a constant once it is parsed.
     reads_time: Arc<AtomicBool>,
+    /// Whether a script was parsed.
+    has_scripts: Arc<AtomicBool>,
     /// Variables that scripts find in their scope: the `scope` of `mapReduce`.
     script_globals: Option<Arc<RawDocumentBuf>>,
     /// What the operator has said of the query: collections that stages open while it runs are read by that.
@@ -96,9 +98,7 @@ pub struct ExpressionContext {
 
 impl std::fmt::Debug for ExpressionContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExpressionContext")
-            .field("now_ms", &self.now_ms)
-            .finish_non_exhaustive()
+        write!(f, "ExpressionContext {{ now_ms: {:?}, .. }}", self.now_ms)
     }
 }
 
@@ -116,6 +116,7 @@ impl ExpressionContext {
             folded_bytes: Arc::default(),
             metadata: Arc::default(),
             reads_time: Arc::default(),
+            has_scripts: Arc::default(),
             script_globals: None,
             settings: None,
             is_stored: false,
@@ -150,11 +151,9 @@ impl ExpressionContext {
     }
 
     /// The same context, whose scripts find the fields of a document as variables.
-    pub fn with_script_globals(self, globals: Option<Arc<RawDocumentBuf>>) -> Self {
-        Self {
-            script_globals: globals,
-            ..self
-        }
+    pub fn with_script_globals(mut self, globals: Option<Arc<RawDocumentBuf>>) -> Self {
+        self.script_globals = globals;
+        self
     }
 
     /// The same context for a query of a shape that these were set for.
@@ -169,6 +168,7 @@ impl ExpressionContext {
 
     /// A function of a client's source.
     pub(crate) fn script(&self, source: &str) -> script::Function {
+        self.has_scripts.store(true, Ordering::Relaxed);
         script::Function::new(source, self.script_globals.clone())
     }
 
@@ -179,11 +179,9 @@ impl ExpressionContext {
     }
 
     /// The same context for a definition that is stored: it is taken with what is refused in a new one.
-    pub fn for_stored(self) -> Self {
-        Self {
-            is_stored: true,
-            ..self
-        }
+    pub fn for_stored(mut self) -> Self {
+        self.is_stored = true;
+        self
     }
 
     /// Whether a stored definition is parsed.
@@ -233,6 +231,11 @@ impl ExpressionContext {
     /// Whether an expression that was parsed with it reads `$$NOW` or `$$CLUSTER_TIME`.
     pub(crate) fn reads_time(&self) -> bool {
         self.reads_time.load(Ordering::Relaxed)
+    }
+
+    /// Whether a script was parsed with it, or with one that it was made from: what was parsed may run for long.
+    pub fn has_scripts(&self) -> bool {
+        self.has_scripts.load(Ordering::Relaxed)
     }
 
     /// As if expressions that ask so much had been parsed with it.

@@ -49,6 +49,9 @@ impl ScriptTest {
     }
 
     pub(super) fn matches(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+        if !context.runs_scripts() {
+            return Ok(true);
+        }
         context.scripts(|scope| scope.test(&self.function, document))
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct Query {
     pub(crate) near: Option<Arc<NearQuery>>,
     /// What has to be known of rows beside their documents.
     pub(crate) needs: MetadataNeeds,
+    /// Scripts run with it: the collection must not be locked meanwhile.
+    pub(crate) runs_scripts: bool,
 }
 
 /// What a filter wants the order of distances from.
@@ -122,6 +124,7 @@ impl Query {
         let needs = context.metadata_needs().and(order.metadata_needs());
         Ok(Self {
             needs,
+            runs_scripts: context.has_scripts(),
             filter,
             near,
             order,

@@ -241,6 +241,7 @@ impl Pipeline {
     pub fn take_pushdown(&mut self) -> Pushdown {
         Pushdown {
             needs: self.metadata_needs(),
+            runs_scripts: self.context.has_scripts(),
             ..pushdown::take(&mut self.stages)
         }
     }

@@ -21,6 +21,8 @@ pub struct Pushdown {
     pub(crate) near: Option<Arc<NearQuery>>,
     /// What the stages ask of documents beside their fields.
     pub(crate) needs: MetadataNeeds,
+    /// Scripts run with the pipeline.
+    pub(crate) runs_scripts: bool,
     /// `$sort`
     pub sort: Option<SortPattern>,
     /// Documents to leave out.

@@ -46,6 +46,8 @@ pub struct Update {
     collator: Option<Arc<dyn Collator>>,
     /// Levels that a changed document may have.
     depth_max: usize,
+    /// Scripts run with it.
+    runs_scripts: bool,
 }
 
 enum Form {
@@ -137,6 +139,7 @@ impl Update {
             form,
             collator: context.comparer.shared_collator(),
             depth_max: DEPTH_MAX,
+            runs_scripts: context.has_scripts(),
         })
     }
 
@@ -146,6 +149,7 @@ impl Update {
             form: Form::Delta(Delta::parse(difference)?),
             collator: None,
             depth_max: DEPTH_MAX,
+            runs_scripts: false,
         })
     }
 
@@ -155,6 +159,7 @@ impl Update {
             form: Form::Replacement(Replacement::of(document)),
             collator: None,
             depth_max: DEPTH_MAX,
+            runs_scripts: false,
         }
     }
 
@@ -162,6 +167,11 @@ impl Update {
     pub fn with_depth_max(mut self, depth_max: usize) -> Self {
         self.depth_max = depth_max;
         self
+    }
+
+    /// Whether scripts run with it, which may never end.
+    pub fn runs_scripts(&self) -> bool {
+        self.runs_scripts
     }
 
     /// Where operators change a document; `None` of other updates.

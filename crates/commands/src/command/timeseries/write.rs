@@ -4,8 +4,9 @@
 //! may have such measurements are locked one by one, and keep those that do not match.
 
 use super::super::delete::delete_stored;
-use super::super::update::{self, Images, Statement, Target, Updated, WriteTargets};
+use super::super::update::{self, Images, Statement, Updated};
 use super::super::write_result::refuse_multi;
+use super::super::write_targets::{Target, WriteTargets};
 use super::invalid;
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
@@ -165,7 +166,14 @@ pub fn delete(
             return Ok(());
         };
         while let Some(target) = targets.next(call)? {
-            match delete_in(call, statement, targets.filter(), &matcher, &target, &options)? {
+            let wanted = Wanted {
+                bucket_filter: targets.filter(),
+                matcher: &matcher,
+                multi: statement.multi,
+                options: &options,
+                runs_scripts: targets.runs_scripts() || expressions.has_scripts(),
+            };
+            match delete_in(call, statement, &wanted, target)? {
                 Outcome::Changed => is_conflicted = true,
                 Outcome::Deleted(gone) => *deleted += gone,
                 // It keeps nobody from deleting the others.
@@ -208,17 +216,66 @@ impl From<QueryError> for LookError {
     }
 }
 
+/// What is asked of buckets, and of measurements in them.
+struct Wanted<'w> {
+    bucket_filter: Option<&'w Matcher>,
+    matcher: &'w Matcher,
+    multi: bool,
+    options: &'w TimeseriesOptions,
+    /// Scripts run with either of them.
+    runs_scripts: bool,
+}
+
+/// What was found in a bucket.
+enum Found {
+    /// It is not asked for.
+    Nothing,
+    /// Which of its measurements go.
+    Goes(Vec<bool>),
+    /// Why it cannot be read.
+    Unreadable(CommandError),
+}
+
+impl Wanted<'_> {
+    fn look(&self, stored: &RawDocument, evaluation: &EvaluationContext<'_>) -> Result<Found> {
+        if let Some(filter) = self.bucket_filter
+            && !filter.matches(stored, evaluation)?
+        {
+            return Ok(Found::Nothing);
+        }
+        let mut goes = Vec::new();
+        let mut has_one = false;
+        let looked_through = each_measurement::<LookError>(stored, self.options, evaluation, &mut |measurement| {
+            let is_gone = match self.multi || !has_one {
+                true => self
+                    .matcher
+                    .matches(measurement, evaluation)
+                    .map_err(|error| LookError::Other(error.into()))?,
+                false => false,
+            };
+            has_one |= is_gone;
+            goes.push(is_gone);
+            Ok(())
+        });
+        match looked_through {
+            Ok(()) => Ok(Found::Goes(goes)),
+            Err(LookError::Bucket(error)) => Ok(Found::Unreadable(error.into())),
+            Err(LookError::Other(error)) => Err(error),
+        }
+    }
+}
+
 /// Deletes the matching measurements of a bucket, or the first of them.
 fn delete_in(
     call: &Invocation<'_>,
     statement: &Statement<'_>,
-    bucket_filter: Option<&Matcher>,
-    matcher: &Matcher,
-    target: &Target,
-    options: &TimeseriesOptions,
+    wanted: &Wanted<'_>,
+    mut target: Target,
 ) -> Result<Outcome> {
     let operation = call.operation.clone();
     let evaluation = EvaluationContext::new(&operation);
+    // What scripts have said of the bucket as it was.
+    let mut looked: Option<(Bytes, Found)> = None;
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
@@ -229,11 +286,20 @@ fn delete_in(
             Err(other) => return Err(other.into()),
         };
         let stored = RawDocument::from_bytes(&old)?;
-        if let Some(filter) = bucket_filter
-            && !filter.matches(stored, &evaluation)?
-        {
-            return Ok(Outcome::Changed);
-        }
+        let found = match looked.take() {
+            Some((bucket, found)) if bucket == old => found,
+            _ if wanted.runs_scripts => {
+                drop(unit);
+                drop(writer);
+                let Some((locked, found)) = target.unlocked(call, |_| wanted.look(stored, &evaluation))? else {
+                    return Ok(Outcome::Changed);
+                };
+                target = locked;
+                looked = Some((old, found));
+                continue;
+            }
+            _ => wanted.look(stored, &evaluation)?,
+        };
         let failed = |error: CommandError| match super::is_of_bucket(&error) {
             true => Ok(Outcome::Unreadable(super::of_bucket(
                 error,
@@ -242,32 +308,19 @@ fn delete_in(
             ))),
             false => Err(error),
         };
-        let mut goes = Vec::new();
-        let mut gone = 0;
-        let looked_through = each_measurement::<LookError>(stored, options, &evaluation, &mut |measurement| {
-            let is_wanted = statement.multi || gone == 0;
-            let is_gone = match is_wanted {
-                true => matcher
-                    .matches(measurement, &evaluation)
-                    .map_err(|error| LookError::Other(error.into()))?,
-                false => false,
-            };
-            gone += u64::from(is_gone);
-            goes.push(is_gone);
-            Ok(())
-        });
-        match looked_through {
-            Ok(()) => {}
-            Err(LookError::Bucket(error)) => return failed(error.into()),
-            Err(LookError::Other(error)) => return Err(error),
-        }
+        let goes = match found {
+            Found::Nothing => return Ok(Outcome::Changed),
+            Found::Unreadable(error) => return failed(error),
+            Found::Goes(goes) => goes,
+        };
+        let gone = goes.iter().filter(|is_gone| **is_gone).count() as u64;
         if gone == 0 {
             return Ok(Outcome::Deleted(0));
         }
         // A bucket of which all go need not be one that can be filled.
         let kept = match goes.contains(&false) {
             false => None,
-            true => match kept(&old, &goes, options, &evaluation) {
+            true => match kept(&old, &goes, wanted.options, &evaluation) {
                 Ok(kept) => Some(kept),
                 Err(error) => return failed(error.into()),
             },
