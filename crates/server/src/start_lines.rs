@@ -10,8 +10,9 @@ use crypt::Keys;
 use engine::Seq;
 use oplog::LogError;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use storage::RecoveryProgress;
+use storage::{LogShortageHandler, RecoveryProgress};
 
 /// Fewer descriptors than this deserve a warning.
 const DESCRIPTORS_ADVISED: u64 = 64_000;
@@ -29,6 +30,20 @@ pub(crate) fn with_advice(error: LogError, (engine, path): (&str, PathBuf)) -> a
         ),
         other => other.into(),
     }
+}
+
+/// Tells of a log without room on its disk.
+pub(crate) fn log_shortage(logger: Arc<Logger>) -> LogShortageHandler {
+    Arc::new(move |shortage| {
+        let message = match shortage.is_short {
+            true => {
+                "The disk has no room for the log's next file; writes are refused, or not taken from other members, when the one in use is full"
+            }
+            false => "The disk had no room for the log's next file; history that was to be kept has made way",
+        };
+        let attributes = doc! { "historyGivenUpBytes": shortage.history_given_up_bytes as i64 };
+        logger.log(id::LOG_LACKS_ROOM, "checkpointer", message, attributes);
+    })
 }
 
 pub(crate) fn log_recovery(logger: &Logger, step: RecoveryProgress, elapsed: Duration) {
