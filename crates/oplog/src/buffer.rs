@@ -97,19 +97,29 @@ impl Buffer {
         (self.next, self.term)
     }
 
-    /// Frames that what is here will make.
-    pub fn chunks(&self) -> usize {
-        self.filling.len() + self.in_flight.len()
+    /// The bytes of the frames that what is here will make, in order, before headers and compression.
+    pub fn frames(&self) -> impl Iterator<Item = usize> {
+        let chunks = self.in_flight.iter().map(|chunk| &**chunk).chain(&self.filling);
+        chunks.map(|chunk| chunk.raw.len())
+    }
+
+    /// How many those are.
+    pub fn frame_count(&self) -> usize {
+        self.in_flight.len() + self.filling.len()
+    }
+
+    /// Whether so many bytes of an entry go into the last one of them.
+    pub fn joins_last(&self, term: u64, needed: usize) -> bool {
+        self.filling.last().is_some_and(|chunk| {
+            chunk.kind == FrameKind::Entries && chunk.term == term && chunk.raw.len() + needed <= self.frame_bytes
+        })
     }
 
     /// Copies one entry of `bytes` bytes in all.
     pub fn push(&mut self, term: u64, parts: &[&[u8]], bytes: usize) -> Seq {
         debug_assert!(term >= self.term, "terms never fall");
         let needed = ENTRY_LENGTH_BYTES + bytes;
-        let has_room = |chunk: &Chunk| {
-            chunk.kind == FrameKind::Entries && chunk.term == term && chunk.raw.len() + needed <= self.frame_bytes
-        };
-        if !self.filling.last().is_some_and(has_room) {
+        if !self.joins_last(term, needed) {
             // Behind a full frame another full one is likely: its memory at once, instead of growing step by step.
             let raw = self.spare.pop().unwrap_or_else(|| match self.filling.last() {
                 Some(full) if full.kind == FrameKind::Entries => Vec::with_capacity(self.frame_bytes),

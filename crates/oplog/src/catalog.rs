@@ -6,7 +6,7 @@
 
 use crate::disk::{Disk, failure};
 use crate::format::{FRAMES_START, SegmentHeader, SegmentNumber, Stamp};
-use crate::limits::{MARK_INTERVAL_BYTES, SCAN_WINDOW_BYTES};
+use crate::limits::{FEW_SEGMENTS, MARK_INTERVAL_BYTES, SCAN_WINDOW_BYTES};
 use crate::stats::add;
 use crate::{LogError, Result, Retention};
 use engine::Seq;
@@ -88,12 +88,21 @@ pub(crate) struct Catalog {
     segment_bytes: u64,
     spares_max: usize,
     list: Mutex<VecDeque<Arc<Segment>>>,
-    spares: Mutex<Vec<PathBuf>>,
+    spares: Mutex<Spares>,
     next_spare: AtomicU64,
     /// Held by whoever makes a spare file.
     preparing: rcu::Mutex<()>,
     /// When a file was last refused for want of space.
     refused_at: Mutex<Option<Duration>>,
+    newest_first: AtomicU64,
+}
+
+/// Files for segments to come.
+#[derive(Default)]
+struct Spares {
+    files: Vec<PathBuf>,
+    /// One more is becoming a segment: [`Catalog::entered`] has not been called for it.
+    is_entering: bool,
 }
 
 /// Which segments may go, of those at the front. The last one never does.
@@ -148,15 +157,20 @@ impl Catalog {
             segment_bytes,
             spares_max,
             list: Mutex::default(),
-            spares: Mutex::new(spares),
+            spares: Mutex::new(Spares {
+                files: spares,
+                is_entering: false,
+            }),
             next_spare: AtomicU64::new(ids.into_iter().max().map_or(0, |id| id.wrapping_add(1))),
             preparing: rcu::Mutex::default(),
             refused_at: Mutex::new(None),
+            newest_first: AtomicU64::new(0),
         }
     }
 
     /// Adds the next segment.
     pub fn push(&self, segment: Arc<Segment>) {
+        self.newest_first.store(segment.header.first.0, Ordering::Release);
         self.list.lock().push_back(segment);
     }
 
@@ -212,9 +226,20 @@ impl Catalog {
         self.spares() == 0
     }
 
-    /// Files that there are for segments to come.
+    /// Files that there are for segments to come. One that is becoming a segment counts until [`Catalog::entered`].
     pub fn spares(&self) -> usize {
-        self.spares.lock().len()
+        let spares = self.spares.lock();
+        spares.files.len() + usize::from(spares.is_entering)
+    }
+
+    /// What the newest segment has left is known from here on: it is no spare any more.
+    pub fn entered(&self) {
+        self.spares.lock().is_entering = false;
+    }
+
+    /// Position of the first entry of the newest segment.
+    pub fn newest_first(&self) -> Seq {
+        Seq(self.newest_first.load(Ordering::Acquire))
     }
 
     fn new_spare_path(&self) -> PathBuf {
@@ -222,13 +247,21 @@ impl Catalog {
         self.directory.join(format!("{SPARE_PREFIX}{id:016x}"))
     }
 
-    /// Sees to it that there are files for the next `count` segments.
-    pub fn ensure_spares(&self, disk: &Disk, count: usize) -> Result<()> {
+    /// Sees to it that there are files for the next `count` segments. Answers whether one was made that leaves room for
+    /// few more.
+    pub fn ensure_spares(&self, disk: &Disk, count: usize) -> Result<bool> {
         let _only = self.preparing.lock();
-        for _ in self.spares()..count {
+        let missing = self.spares()..count;
+        let is_made = !missing.is_empty();
+        for _ in missing {
             self.add_spare(disk)?;
         }
-        Ok(())
+        let few_bytes = FEW_SEGMENTS * self.segment_bytes;
+        let are_few = || {
+            let space = disk.fs.space(&self.directory);
+            space.is_ok_and(|space| space.available_bytes < few_bytes)
+        };
+        Ok(is_made && are_few())
     }
 
     fn add_spare(&self, disk: &Disk) -> Result<()> {
@@ -240,7 +273,7 @@ impl Catalog {
         });
         match made {
             Ok(()) => {
-                self.spares.lock().push(path);
+                self.spares.lock().files.push(path);
                 Ok(())
             }
             Err(error) => {
@@ -275,11 +308,6 @@ impl Catalog {
         }
     }
 
-    /// There is no other segment to write to.
-    pub fn lacks_segment(&self) -> LogError {
-        self.no_room(self.segment_bytes, std::io::ErrorKind::StorageFull.into())
-    }
-
     fn no_room(&self, bytes: u64, source: std::io::Error) -> LogError {
         let reason = format!("it takes {bytes} bytes: {source}");
         LogError::OutOfSpace {
@@ -290,47 +318,69 @@ impl Catalog {
     }
 
     /// Makes the next segment, with these frames at its start, and adds it. `OutOfSpace` leaves everything as it was.
+    /// What it is made of counts as a spare until [`Catalog::entered`].
     pub fn create(&self, disk: &Disk, header: SegmentHeader, frames: &[u8]) -> Result<(Arc<Segment>, Arc<dyn File>)> {
-        let spare = if header.file_bytes == self.segment_bytes {
-            self.spares.lock().pop()
-        } else {
-            None
+        let spare = match header.file_bytes == self.segment_bytes {
+            true => self.take_spare(),
+            false => None,
         };
         let recycled = spare.is_some();
         if !recycled {
             self.check_room(disk, header.file_bytes)?;
         }
         let path = spare.unwrap_or_else(|| self.new_spare_path());
-        let result = self.create_from(disk, &path, header, frames);
+        let result = match disk.open(&path, Access::OpenOrCreate) {
+            // No descriptor is left: the space is there all the same.
+            Err(error) if recycled => {
+                let mut spares = self.spares.lock();
+                spares.files.push(path);
+                spares.is_entering = false;
+                Err(error)
+            }
+            Err(error) => Err(error),
+            Ok(file) => {
+                let filled = self.fill(disk, (&path, &*file), header, frames);
+                // What was allocated in vain is given back: others need it to make room.
+                if let Err(LogError::OutOfSpace { .. }) = &filled {
+                    remove_quietly(disk, &path);
+                }
+                filled.map(|segment| (segment, file))
+            }
+        };
         match &result {
             Ok(_) if recycled => add(&disk.counters.segments_recycled, 1),
-            // What was allocated in vain is given back: others need it to make room.
-            Err(LogError::OutOfSpace { .. }) => remove_quietly(disk, &path),
-            _ => {}
+            Ok(_) => {}
+            Err(_) => self.entered(),
         }
         result.map_err(|error| self.note_refusal(disk, header.file_bytes, error))
     }
 
-    fn create_from(
+    fn take_spare(&self) -> Option<PathBuf> {
+        let mut spares = self.spares.lock();
+        let spare = spares.files.pop()?;
+        spares.is_entering = true;
+        Some(spare)
+    }
+
+    fn fill(
         &self,
         disk: &Disk,
-        spare: &Path,
+        (spare, file): (&Path, &dyn File),
         header: SegmentHeader,
         frames: &[u8],
-    ) -> Result<(Arc<Segment>, Arc<dyn File>)> {
-        let file = disk.open(spare, Access::OpenOrCreate)?;
-        reserve(&*file, spare, header.file_bytes)?;
-        disk.write(&*file, spare, &header.encode(disk.keys()), 0)?;
+    ) -> Result<Arc<Segment>> {
+        reserve(file, spare, header.file_bytes)?;
+        disk.write(file, spare, &header.encode(disk.keys()), 0)?;
         if !frames.is_empty() {
-            disk.write(&*file, spare, frames, FRAMES_START)?;
+            disk.write(file, spare, frames, FRAMES_START)?;
         }
-        disk.sync_file(&*file, spare)?;
+        disk.sync_file(file, spare)?;
         let path = self.directory.join(segment_name(header.number));
         disk.rename(spare, &path)?;
         disk.sync_directory(&self.directory)?;
         let segment = Arc::new(Segment::new(header, path));
         self.push(segment.clone());
-        Ok((segment, file))
+        Ok(segment)
     }
 
     /// Pins the segment that holds `first` and all after it; `None` when it has gone.
@@ -400,7 +450,7 @@ impl Catalog {
     fn retire(&self, disk: &Disk, segment: &Arc<Segment>) -> Result<()> {
         let reusable = Arc::strong_count(segment) == 1
             && segment.header.file_bytes == self.segment_bytes
-            && self.spares.lock().len() < self.spares_max;
+            && self.spares.lock().files.len() < self.spares_max;
         if !reusable {
             disk.remove(&segment.path)?;
             return disk.sync_directory(&self.directory);
@@ -408,7 +458,7 @@ impl Catalog {
         let spare = self.new_spare_path();
         disk.rename(&segment.path, &spare)?;
         disk.sync_directory(&self.directory)?;
-        self.spares.lock().push(spare);
+        self.spares.lock().files.push(spare);
         Ok(())
     }
 }

@@ -20,6 +20,10 @@ pub(crate) const FRAME_EXTRA_BYTES_MAX: usize = 104;
 /// checkpoint that lets segments go. A thousand collections' counts take 20 kB.
 pub(crate) const CHECKPOINT_PART_OF_SEGMENT: u64 = 8;
 
+/// Where the disk has room for fewer segments than this, each that is made is told of: the checkpoint that lets others
+/// go needs room for what the engine has to write, and comes too late where the log has taken the last of it.
+pub(crate) const FEW_SEGMENTS: u64 = 4;
+
 /// Largest `frame_bytes`.
 pub(crate) const FRAME_RAW_BYTES_TARGET_MAX: usize = 16 * 1024 * 1024;
 

@@ -8,6 +8,7 @@
 //! Invariants: `durable <= last`; both rise, and fall only in [`Log::truncate`], which is noted in `truncations`
 //! before. `buffered` is the bytes from `durable` to `last`. Once `failure` is set nothing is acknowledged any more.
 
+mod append;
 mod readers;
 mod room;
 mod states;
@@ -17,8 +18,8 @@ pub use room::ShortageHandler;
 use crate::buffer::{Buffer, BufferedEntries};
 use crate::catalog::{Catalog, Purge};
 use crate::disk::{Disk, SYNC_DIRECTORY};
-use crate::format::HardState;
-use crate::limits::{ENTRY_BYTES_MAX, ENTRY_LENGTH_BYTES, flush_soon_bytes, group_bytes};
+use crate::format::{FRAMES_START, HardState};
+use crate::limits::{flush_soon_bytes, group_bytes};
 use crate::position::PositionFile;
 use crate::reader::Extent;
 use crate::recovery::recover;
@@ -31,7 +32,7 @@ use crate::{
 use engine::Seq;
 use rcu::thread::{self, JoinHandle};
 use rcu::{Condvar, Mutex};
-use room::{Purpose, Room};
+use room::Room;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -140,6 +141,7 @@ impl Log {
             group_bytes(options.buffer_bytes_max),
             env,
         )?;
+        found.catalog.entered();
         let past_middle = writer.room() < options.segment_bytes / 2;
         let shared = Arc::new(Shared {
             mode: options.mode,
@@ -155,7 +157,14 @@ impl Log {
             position: found.position,
             purging: Mutex::default(),
             room: Room::new(writer.room(), options.segment_bytes),
-            buffer: Mutex::new(Buffer::new(found.last.next(), term, options.frame_bytes)),
+            buffer: Mutex::new(Buffer::new(
+                found.last.next(),
+                term,
+                // So that a segment takes several frames, but for long entries.
+                options
+                    .frame_bytes
+                    .min((options.segment_bytes - FRAMES_START) as usize / 2),
+            )),
             writer: Mutex::new(writer),
             last: AtomicU64::new(found.last.0),
             opened_at: found.last,
@@ -196,109 +205,31 @@ impl Log {
         })
     }
 
-    /// Appends one entry made of concatenated parts and gives it the next `Seq`. Copies into memory, does no I/O and
-    /// never waits for any. The order of calls is the log's: a caller that has to know it calls under its own lock.
-    ///
-    /// Errors: `EntryTooLarge`; `BufferFull` where [`Log::is_overfull`]; `OutOfSpace` where the disk is full and the
-    /// segment in use has no room for what is in memory and this one; `Failed`, `Closed`. After an
-    /// error nothing was appended. Cost: about 50 ns and the copy.
-    ///
-    /// It has the term of the entry before it; of the first one that is 0.
-    pub fn append(&self, parts: &[&[u8]]) -> Result<Seq> {
-        self.append_entry(None, parts, Purpose::Write)
-    }
-
-    /// As [`Log::append`], for what a checkpoint writes: on a full disk there is room for it when there is none for
-    /// others.
-    pub fn append_for_checkpoint(&self, parts: &[&[u8]]) -> Result<Seq> {
-        self.append_entry(None, parts, Purpose::Checkpoint)
-    }
-
-    /// As [`Log::append`], for a place that the caller knows to be the next one, and with a term that is not below that
-    /// of the entry before. Otherwise `NotNext`, and nothing was appended. `NoJournal` when the log is off.
-    pub fn append_at(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
-        self.append_entry(Some((seq, term)), parts, Purpose::Write).map(drop)
-    }
-
-    /// As [`Log::append_at`], with the room of [`Log::append_for_checkpoint`].
-    pub fn append_at_for_checkpoint(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
-        self.append_entry(Some((seq, term)), parts, Purpose::Checkpoint)
-            .map(drop)
-    }
-
-    fn append_entry(&self, place: Option<(Seq, u64)>, parts: &[&[u8]], purpose: Purpose) -> Result<Seq> {
-        let shared = &*self.shared;
-        let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
-        if bytes > ENTRY_BYTES_MAX {
-            return Err(LogError::EntryTooLarge {
-                bytes,
-                max: ENTRY_BYTES_MAX,
-            });
-        }
-        let mut buffer = shared.buffer.lock();
-        shared.check_open()?;
-        if shared.mode == LogMode::Off {
-            if place.is_some() {
-                return Err(LogError::NoJournal);
-            }
-            shared.entry_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            return Ok(Seq(shared.last.fetch_add(1, Ordering::Release) + 1));
-        }
-        let before = shared.buffered.load(Ordering::Relaxed);
-        if before > shared.buffer_bytes_refused {
-            return Err(LogError::BufferFull { bytes: before });
-        }
-        let added = ENTRY_LENGTH_BYTES + bytes;
-        if !shared.room.takes(before + added, buffer.chunks() + 1, purpose) && shared.catalog.needs_spare() {
-            return Err(shared.catalog.lacks_segment());
-        }
-        let (next, last_term) = buffer.end();
-        let term = match place {
-            None => last_term,
-            Some((seq, term)) if seq == next && term >= last_term => term,
-            Some((given, term)) => {
-                return Err(LogError::NotNext {
-                    given,
-                    term,
-                    next,
-                    last_term,
-                });
-            }
-        };
-        if term != last_term {
-            shared.terms.lock().note(next, term);
-        }
-        let seq = buffer.push(term, parts, bytes);
-        debug_assert_eq!(seq.0, shared.last.load(Ordering::Relaxed) + 1, "no hole, nothing twice");
-        shared.last.store(seq.0, Ordering::Release);
-        // Written under the lock only, so the counter needs no atomic addition.
-        let entry_bytes = shared.entry_bytes.load(Ordering::Relaxed) + bytes as u64;
-        shared.entry_bytes.store(entry_bytes, Ordering::Relaxed);
-        let before = shared.buffered.fetch_add(added, Ordering::Relaxed);
-        drop(buffer);
-        if before < shared.flush_soon_bytes && before + added >= shared.flush_soon_bytes {
-            shared.ask(|duty| duty.flush_soon = true);
-        }
-        Ok(seq)
-    }
-
     /// Takes the entries from `from` on back, those on disk too: on return no crash brings them back, and `from` is the
     /// next place to append at. Not on disk they are forgotten; of those that are, a new segment says that they are
     /// void. Waits for entries that went, and readers that have passed `from`, get `Truncated`.
     ///
-    /// Must not be called beside [`Log::append`], nor for what an engine holds. Errors: `Purged`; `OutOfSpace`: nothing
-    /// was taken back; `Failed`, `Closed`, `NoJournal`.
+    /// Must not be called beside [`Log::append`], nor for what an engine holds. Errors: `Purged`; `OutOfSpace`, `Io`:
+    /// nothing was taken back; `Failed`, `Closed`, `NoJournal`.
     pub fn truncate(&self, from: Seq) -> Result<()> {
         let shared = &*self.shared;
         if shared.mode == LogMode::Off {
             return Err(LogError::NoJournal);
         }
-        // Waits for a group under way; without the writer nobody begins another.
-        let mut writer = shared.writer.lock();
-        shared.check_open()?;
-        if from > self.last_seq() {
-            return Ok(());
-        }
+        let mut writer = loop {
+            // Waits for a group under way; without the writer nobody begins another.
+            let writer = shared.writer.lock();
+            shared.check_open()?;
+            if from > self.last_seq() {
+                return Ok(());
+            }
+            if from > self.durable_seq() || !shared.catalog.needs_spare() {
+                break writer;
+            }
+            drop(writer);
+            // So that whoever can make room is told where there is none.
+            shared.make_spare()?;
+        };
         let first = self.first_seq();
         if from < first {
             return Err(LogError::Purged { wanted: from, first });
@@ -320,7 +251,7 @@ impl Log {
             }
             Ok(bytes) => bytes,
         };
-        shared.room.set_left(writer.room());
+        shared.set_left(writer.room());
         // Noted before the marks fall: whoever sees a mark that fell looks at the note first.
         {
             let mut truncations = shared.truncations.lock();
@@ -431,6 +362,16 @@ impl Log {
         *self.shared.retention.lock() = retention;
     }
 
+    /// Position of the first entry of the segment that has `seq`, or will have it; 0 where there is none yet. Cheap
+    /// where that is at or before `known`: it answers that.
+    pub fn segment_start(&self, seq: Seq, known: Seq) -> Seq {
+        let catalog = &self.shared.catalog;
+        match catalog.newest_first() > known {
+            true => catalog.find(seq).map_or(Seq::ZERO, |segment| segment.header.first),
+            false => known,
+        }
+    }
+
     /// Bytes of the segments that hold entries.
     pub fn segment_bytes(&self) -> u64 {
         self.shared.catalog.bytes()
@@ -518,11 +459,20 @@ impl Log {
         if shared.mode == LogMode::Off {
             return Ok(PinnedLog::new(Vec::new()));
         }
-        // Not to be left without any segment where the disk is full.
-        shared.make_spare()?;
-        let mut writer = shared.writer.lock();
-        writer.end_segment();
-        shared.room.set_left(writer.room());
+        // Not to be left without any segment where the disk is full, nor without room for what was appended since.
+        let mut wanted = 1;
+        let _writer = loop {
+            shared.make_spares(wanted)?;
+            let mut writer = shared.writer.lock();
+            let buffer = shared.buffer.lock();
+            shared.check_open()?;
+            wanted = shared.room.segments_behind_end(&buffer);
+            if shared.catalog.spares() >= wanted {
+                writer.end_segment();
+                shared.room.set_left(writer.room());
+                break writer;
+            }
+        };
         match shared.catalog.pin(after.next()) {
             Some(segments) => Ok(PinnedLog::new(segments)),
             None if has_entry => Err(LogError::Purged {
@@ -551,6 +501,7 @@ impl Log {
             entry_bytes: shared.entry_bytes.load(Ordering::Relaxed),
             buffered_bytes: shared.buffered.load(Ordering::Relaxed) as u64,
             segments: shared.catalog.len() as u64,
+            is_short: shared.is_short(),
             ..shared.disk.counters.read()
         }
     }
@@ -716,8 +667,6 @@ impl Shared {
         writer.take(&self.buffer);
         loop {
             let flushed = writer.flush_group(&self.disk, &self.catalog, &self.position);
-            // Before `buffered` falls: nobody sees the same room twice.
-            self.room.set_left(writer.room());
             match flushed {
                 Ok(None) => {
                     self.full.store(false, Ordering::Relaxed);
@@ -728,7 +677,10 @@ impl Shared {
                     self.durable.store(flushed.last.0, Ordering::Release);
                     self.states_durable.fetch_add(flushed.states, Ordering::Release);
                     // After the mark has risen: a reader finds each entry in memory or on disk.
-                    writer.forget(flushed.chunks, &self.buffer);
+                    let left = writer.room();
+                    // Together with the frames that it has taken in: who appends sees no room twice, and all there is.
+                    writer.forget(flushed.chunks, &self.buffer, || self.enter_segment(left));
+                    // Not before: who looks without the lock sees no room twice either.
                     self.buffered.fetch_sub(flushed.raw_bytes, Ordering::Release);
                     if flushed.more {
                         lead.served(flushed.last);
@@ -738,12 +690,27 @@ impl Shared {
                     }
                 }
                 Err(error @ LogError::OutOfSpace { .. }) => {
+                    // There may be a new segment all the same.
+                    self.set_left(writer.room());
                     self.note_full();
                     return Err(error);
                 }
                 Err(error) => return Err(self.fail(&error)),
             }
         }
+    }
+
+    /// What the segment in use has left is known. With the writer held.
+    fn set_left(&self, left: u64) {
+        let _buffer = self.buffer.lock();
+        self.enter_segment(left);
+    }
+
+    /// As [`Shared::set_left`], with the buffer locked.
+    fn enter_segment(&self, left: u64) {
+        // In this order: who looks without a lock counts no file twice.
+        self.catalog.entered();
+        self.room.set_left(left);
     }
 
     /// Everybody has to look again: the log failed, is closed or was cut.

@@ -31,6 +31,12 @@ pub struct LogStats {
     pub segments_recycled: u64,
     /// Times a caller had to wait for room.
     pub waits_for_room: u64,
+    /// There is no room for the next segment, or was none for what is in memory.
+    pub is_short: bool,
+    /// Times that it came to that.
+    pub shortages: u64,
+    /// Bytes of history that went because of it, though they were to be kept.
+    pub history_given_up_bytes: u64,
 }
 
 #[derive(Default)]
@@ -46,6 +52,8 @@ pub(crate) struct Counters {
     pub sync_us: AtomicU64,
     pub segments_recycled: AtomicU64,
     pub waits_for_room: AtomicU64,
+    pub shortages: AtomicU64,
+    pub history_given_up_bytes: AtomicU64,
 }
 
 pub(crate) fn add(counter: &AtomicU64, by: u64) {
@@ -70,6 +78,9 @@ impl Counters {
             segments: 0,
             segments_recycled: get(&self.segments_recycled),
             waits_for_room: get(&self.waits_for_room),
+            is_short: false,
+            shortages: get(&self.shortages),
+            history_given_up_bytes: get(&self.history_given_up_bytes),
         }
     }
 }

@@ -240,9 +240,13 @@ impl Writer {
         framed
     }
 
-    /// What [`Flushed`] told of is readable on disk: forgets it, here and in the buffer.
-    pub fn forget(&mut self, chunks: usize, buffer: &Mutex<Buffer>) {
-        buffer.lock().forget(chunks);
+    /// What [`Flushed`] told of is readable on disk: forgets it, here and in the buffer. `meanwhile` with that locked.
+    pub fn forget(&mut self, chunks: usize, buffer: &Mutex<Buffer>, meanwhile: impl FnOnce()) {
+        {
+            let mut buffer = buffer.lock();
+            buffer.forget(chunks);
+            meanwhile();
+        }
         for chunk in self.pending.drain(..chunks) {
             // The buffer's hold is gone, so this one is the last.
             let Some(chunk) = Arc::into_inner(chunk) else { continue };

@@ -11,8 +11,9 @@ use engine::Seq;
 use oplog::LogError;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use storage::RecoveryProgress;
+use storage::{LogShortageHandler, RecoveryProgress};
 
 /// Fewer descriptors than this deserve a warning.
 const DESCRIPTORS_ADVISED: u64 = 64_000;
@@ -52,6 +53,20 @@ fn passed_over(names: impl Iterator<Item = OsString>, scripts: &Path) -> Option<
             "{}: no effect. This server makes no users and runs no scripts at its first start: docs/quick-start.md has how the first user of a container is made",
             asked.join(", ")
         )
+    })
+}
+
+/// Tells of a log without room on its disk.
+pub(crate) fn log_shortage(logger: Arc<Logger>) -> LogShortageHandler {
+    Arc::new(move |shortage| {
+        let message = match shortage.is_short {
+            true => {
+                "The disk has no room for the log's next file; writes are refused, or not taken from other members, when the one in use is full"
+            }
+            false => "The disk had no room for the log's next file; history that was to be kept has made way",
+        };
+        let attributes = doc! { "historyGivenUpBytes": shortage.history_given_up_bytes as i64 };
+        logger.log(id::LOG_LACKS_ROOM, "checkpointer", message, attributes);
     })
 }
 

@@ -85,6 +85,8 @@ pub(crate) struct Checkpointer {
     pub(crate) may_go: AtomicU64,
     /// The last entry that was published before the last checkpoint began.
     pub(crate) taken_at: AtomicU64,
+    /// Of a log without room on its disk: what was told of it last.
+    pub(crate) told: Mutex<(bool, u64)>,
     pub(crate) threads: Mutex<Vec<Thread>>,
     /// The system had no threads for these; it is asked again before long.
     pub(crate) delayed: Mutex<Vec<Delayed>>,

@@ -5,7 +5,7 @@
 
 use crate::background::{Alarm, Delayed, Thread, Work};
 use crate::mutations::mutated;
-use crate::storage::Storage;
+use crate::storage::{LogShortage, Storage};
 use crate::{Interrupted, KillFlag, StorageError};
 use engine::{CheckpointCost, CloseMode, ErrorKind, Seq};
 use oplog::LogError;
@@ -334,6 +334,7 @@ impl Storage {
                 let Some(storage) = me.upgrade() else { return };
                 storage.spawn_delayed(start_thread);
                 storage.scheduled_checkpoint();
+                storage.tell_of_log_shortage();
                 period = storage.checkpoint_period();
             }
         });
@@ -393,6 +394,21 @@ impl Storage {
             {
                 handler(&error);
             }
+        }
+    }
+
+    /// What a checkpoint did not end is told once, and so is each time that history went.
+    fn tell_of_log_shortage(&self) {
+        let now = self.log.stats();
+        let mut told = self.checkpointer.told.lock();
+        let shortage = LogShortage {
+            is_short: now.is_short,
+            history_given_up_bytes: now.history_given_up_bytes - told.1,
+        };
+        let has_news = shortage.history_given_up_bytes > 0 || now.is_short && !told.0;
+        *told = (now.is_short, now.history_given_up_bytes);
+        if has_news && let Some(handler) = &self.options.on_log_shortage {
+            handler(shortage);
         }
     }
 

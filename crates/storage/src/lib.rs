@@ -148,7 +148,8 @@ pub use sessions::{SessionRecord, StatementKind, StatementResult};
 pub use standing::{ElectionReason, MemberProgress, Standing};
 pub use stats::StorageStats;
 pub use storage::{
-    ApplyWaitHandler, CheckpointFailureHandler, ProgressHandler, RecoveryProgress, Storage, StorageOptions,
+    ApplyWaitHandler, CheckpointFailureHandler, LogShortage, LogShortageHandler, ProgressHandler, RecoveryProgress,
+    Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
 pub use temporary::{Temporary, TemporaryName};

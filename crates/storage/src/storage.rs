@@ -73,6 +73,17 @@ pub type CheckpointFailureHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
 /// Told once of each change of another member that waits until there is room for the files it needs, with what is
 /// missing. Nothing after it is applied meanwhile. It must not call the storage.
 pub type ApplyWaitHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
+/// Told when the disk has no room for what the log is to hold, by the background thread, once it has done about that
+/// what it can. It must not call the storage.
+pub type LogShortageHandler = Arc<dyn Fn(LogShortage) + Send + Sync>;
+/// What the log came to on a full disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogShortage {
+    /// Nothing has room in it but what is left of the segment in use.
+    pub is_short: bool,
+    /// Bytes of history that went since the last call, though they were to be kept.
+    pub history_given_up_bytes: u64,
+}
 /// Told of a record or index of a collection that a TTL pass left because it could not be read. It must not call the
 /// storage.
 pub type TtlFailureHandler = Arc<dyn Fn(&Namespace, &StorageError) + Send + Sync>;
@@ -102,6 +113,8 @@ pub struct StorageOptions {
     pub on_checkpoint_failure: Option<CheckpointFailureHandler>,
     /// Told of what others wrote and cannot be applied yet.
     pub on_apply_wait: Option<ApplyWaitHandler>,
+    /// Told of a log that has no room on its disk.
+    pub on_log_shortage: Option<LogShortageHandler>,
     /// Told of what TTL passes leave.
     pub on_ttl_failure: Option<TtlFailureHandler>,
     /// Told of changes of the catalog that no caller has asked for.
@@ -132,6 +145,7 @@ impl StorageOptions {
             on_progress: None,
             on_checkpoint_failure: None,
             on_apply_wait: None,
+            on_log_shortage: None,
             on_ttl_failure: None,
             on_catalog_change: None,
             decides_alone: true,

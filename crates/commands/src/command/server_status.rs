@@ -560,6 +560,9 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
             "bufferBytes": log.buffered_bytes as i64,
             "segments": log.segments as i64,
             "waitsForRoom": log.waits_for_room as i64,
+            "lacksRoom": log.is_short,
+            "shortages": log.shortages as i64,
+            "historyGivenUpBytes": log.history_given_up_bytes as i64,
         },
         "checkpoints": {
             "count": storage.checkpoints as i64,

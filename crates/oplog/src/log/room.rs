@@ -1,21 +1,31 @@
 //! Room for what is appended, on a disk that may be full.
 //!
-//! What is in memory has been acknowledged to those who do not wait for the disk, and must find its place there. So a
-//! file for the next segment is made when the one in use is half full. Where that finds no space ([`Room::is_short`])
-//! somebody is told, who may have the log purged, and what the segment in use has left is all there is: appending what
-//! does not fit is refused, and a part of it is left to what a checkpoint writes, as otherwise no segment could go.
+//! What is in memory has been acknowledged to those who do not wait for the disk, and must find its place there. So
+//! nothing is appended that the segment in use and the files for further ones (spares) cannot take, as frames fill them
+//! one after another; a part is left to what a checkpoint writes, as otherwise no segment could go. A spare is made
+//! when the segment in use is half full, and where more is to come at once. Where that finds no space
+//! ([`Room::is_short`]) somebody is told, who may have the log purged.
+//!
+//! What is left falls, and a spare becomes the segment in use, with `buffer` locked ([`Shared::set_left`]): whoever
+//! appends sees each byte of room once. An entry that is longer than a segment gets a file of its own when it is
+//! written, and is refused only while the disk is known to be full.
 
 use super::{Log, Shared};
+use crate::buffer::Buffer;
 use crate::catalog::Purge;
-use crate::limits::{CHECKPOINT_PART_OF_SEGMENT, FRAME_EXTRA_BYTES_MAX};
+use crate::format::{FRAMES_START, HARD_STATE_BYTES};
+use crate::limits::{CHECKPOINT_PART_OF_SEGMENT, ENTRY_LENGTH_BYTES, FRAME_EXTRA_BYTES_MAX};
 use crate::stats::add;
 use crate::{LogError, LogMode, Result, Retention};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Told when the disk has no room for the next segment, from the thread that saw it, which may hold locks. It must not
-/// call the log.
+/// Told when the disk has no room for the next segment, and of each that is made when there is room for few more, from
+/// the thread that saw it, which may hold locks. It must not call the log.
 pub type ShortageHandler = Arc<dyn Fn() + Send + Sync>;
+
+/// Of spares that are wanted: however many there were.
+const NO_PLACE: usize = usize::MAX;
 
 /// What an entry is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,37 +66,73 @@ impl Room {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// Whether so many bytes that are not on disk, in so many frames, find their place there. Where nobody has been
-    /// refused a segment they are taken to.
-    pub fn takes(&self, bytes: usize, frames: usize, purpose: Purpose) -> bool {
-        if !self.is_short() {
-            return true;
+    /// Files for further segments that are needed where an entry of so many bytes comes behind what is in the buffer,
+    /// which is no more than `buffered`. [`NO_PLACE`] where the disk is full and a frame is longer than a segment.
+    pub fn segments_for(
+        &self,
+        (buffer, buffered): (&Buffer, usize),
+        (term, added): (u64, usize),
+        purpose: Purpose,
+    ) -> usize {
+        let joins = buffer.joins_last(term, added);
+        let kept = self.kept(purpose);
+        let left = self.left.load(Ordering::Acquire);
+        let extra = (buffer.frame_count() + 2) * FRAME_EXTRA_BYTES_MAX;
+        if buffered + added + kept.unwrap_or(0) + extra <= left {
+            return 0;
         }
-        let kept = match purpose {
-            Purpose::Write => self.for_checkpoint,
-            Purpose::Checkpoint => 0,
-        };
-        bytes + frames * FRAME_EXTRA_BYTES_MAX + kept <= self.left.load(Ordering::Acquire)
+        let last = buffer.frame_count().saturating_sub(1);
+        let frames = buffer.frames().enumerate();
+        let grown = frames.map(|(at, bytes)| if joins && at == last { bytes + added } else { bytes });
+        let own = (!joins).then_some(added);
+        self.segments_behind(left, grown.chain(own).chain(kept))
+    }
+
+    /// As [`Room::segments_for`], where the segment in use takes nothing more and so much is in the buffer.
+    pub fn segments_behind_end(&self, buffer: &Buffer) -> usize {
+        self.segments_behind(0, buffer.frames().chain(self.kept(Purpose::Write)))
+    }
+
+    /// As [`Room::segments_for`], of some entries of one length.
+    fn segments_for_some(&self, buffer: &Buffer, bytes: usize, entries: usize) -> usize {
+        let entries = entries.max(1);
+        let each = std::iter::repeat_n(bytes.div_ceil(entries) + ENTRY_LENGTH_BYTES, entries);
+        let left = self.left.load(Ordering::Acquire);
+        self.segments_behind(left, buffer.frames().chain(each).chain(self.kept(Purpose::Write)))
+    }
+
+    fn kept(&self, purpose: Purpose) -> Option<usize> {
+        (purpose == Purpose::Write).then_some(self.for_checkpoint)
+    }
+
+    /// Segments that frames need beside the one in use, which has so much left. Compression only shortens frames, and a
+    /// frame that is cut in two needs no more: the disk is never asked for more segments than this says.
+    fn segments_behind(&self, mut left: usize, frames: impl Iterator<Item = usize>) -> usize {
+        let segment = self.segment_bytes - FRAMES_START as usize - HARD_STATE_BYTES - FRAME_EXTRA_BYTES_MAX;
+        let mut segments = 0;
+        for bytes in frames {
+            let bytes = bytes + FRAME_EXTRA_BYTES_MAX;
+            if bytes > left {
+                if bytes > segment && self.is_short() {
+                    return NO_PLACE;
+                }
+                segments += 1;
+                left = segment.max(bytes);
+            }
+            left -= bytes;
+        }
+        segments
+    }
+
+    /// Whether the segment in use has room for so much, in any number of frames that a buffer may have. In a hurry.
+    fn has(&self, bytes: usize, entries: usize) -> bool {
+        !self.is_used_up(bytes + entries * (ENTRY_LENGTH_BYTES + FRAME_EXTRA_BYTES_MAX))
     }
 
     /// Whether writes have used up what the segment in use has for them, but for one of some length that has looked for
     /// room before.
     fn is_used_up(&self, bytes: usize) -> bool {
         bytes + 2 * self.for_checkpoint >= self.left.load(Ordering::Acquire)
-    }
-
-    /// Files for further segments that are needed beside the one in use where `buffered` bytes are in memory and
-    /// `bytes` more come, in so many entries. A long entry leaves the rest of a segment unused. One that is longer than
-    /// a segment gets a file of its own.
-    fn spares_wanted(&self, buffered: usize, bytes: usize, entries: usize) -> usize {
-        let sum = buffered + bytes + 2 * self.for_checkpoint;
-        let Some(beyond) = sum.checked_sub(self.left.load(Ordering::Acquire)) else {
-            return 0;
-        };
-        if bytes <= self.for_checkpoint || bytes / entries.max(1) > self.segment_bytes {
-            return 1;
-        }
-        beyond.div_ceil(self.segment_bytes / 2).max(1)
     }
 }
 
@@ -131,9 +177,15 @@ impl Log {
     /// are and those that there are files for.
     pub fn lacks_room_for(&self, bytes: usize, entries: usize) -> bool {
         let shared = &*self.shared;
-        let buffered = shared.buffered.load(Ordering::Acquire);
-        let wanted = shared.room.spares_wanted(buffered, bytes, entries);
-        shared.mode == LogMode::On && wanted > 0 && shared.catalog.spares() < wanted
+        if shared.mode == LogMode::Off
+            || shared
+                .room
+                .has(shared.buffered.load(Ordering::Acquire) + bytes, entries)
+        {
+            return false;
+        }
+        let wanted = shared.room.segments_for_some(&shared.buffer.lock(), bytes, entries);
+        wanted > 0 && shared.catalog.spares() < wanted
     }
 
     /// As [`Log::wait_for_room`], until [`Log::lacks_room_for`] says no, but for what others append meanwhile.
@@ -145,8 +197,8 @@ impl Log {
         let shared = &*self.shared;
         let last = self.last_seq();
         shared.flush_until(last, &|| shared.durable_seq() >= last, None)?;
-        let buffered = shared.buffered.load(Ordering::Acquire);
-        match shared.make_spares(shared.room.spares_wanted(buffered, bytes, entries)) {
+        let wanted = shared.room.segments_for_some(&shared.buffer.lock(), bytes, entries);
+        match shared.make_spares(wanted) {
             Err(error @ LogError::OutOfSpace { .. }) => Err(error),
             // What else is wrong the segment itself meets, where somebody can act on it.
             _ => Ok(()),
@@ -176,7 +228,7 @@ impl Log {
         self.shared.is_short()
     }
 
-    /// Has `handler` called each time that the log becomes short of segments.
+    /// Has `handler` called each time that the log becomes short of segments, or is about to.
     pub fn set_shortage_handler(&self, handler: ShortageHandler) {
         // The first one stays.
         let _ = self.shared.room.on_shortage.set(handler);
@@ -190,16 +242,20 @@ impl Shared {
     }
 
     /// There is no room for the next segment, or was none for what is in memory.
-    fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         self.room.is_short() || self.full.load(Ordering::Relaxed)
     }
 
     /// A flush found the disk full.
     pub(super) fn note_full(&self) {
-        if !self.full.swap(true, Ordering::Relaxed)
-            && !self.room.is_short()
-            && let Some(handler) = self.room.on_shortage.get()
-        {
+        if !self.full.swap(true, Ordering::Relaxed) && !self.room.is_short() {
+            self.tell_of_shortage();
+        }
+    }
+
+    fn tell_of_shortage(&self) {
+        add(&self.disk.counters.shortages, 1);
+        if let Some(handler) = self.room.on_shortage.get() {
             handler();
         }
     }
@@ -209,24 +265,27 @@ impl Shared {
         self.make_spares(1)
     }
 
-    /// Sees to it that there are files for the next `count` segments.
-    fn make_spares(&self, count: usize) -> Result<()> {
+    /// Sees to it that there are files for the next `count` segments; for [`NO_PLACE`] it tries whether the disk is
+    /// full still.
+    pub(super) fn make_spares(&self, count: usize) -> Result<()> {
+        let count = if count == NO_PLACE { 1 } else { count };
         let made = self.catalog.ensure_spares(&self.disk, count);
         let is_refused = match &made {
-            Ok(()) => false,
+            Ok(_) => false,
             // A purge may have recycled one meanwhile.
             Err(LogError::OutOfSpace { .. }) => self.catalog.spares() < count,
-            Err(_) => return made,
+            Err(_) => return made.map(drop),
         };
         let is_short = is_refused && self.catalog.needs_spare();
         let was_short = self.room.is_short.swap(is_short, Ordering::Relaxed);
-        if is_refused
-            && !was_short
+        if is_refused && !was_short {
+            self.tell_of_shortage();
+        } else if matches!(made, Ok(true))
             && let Some(handler) = self.room.on_shortage.get()
         {
             handler();
         }
-        if is_refused { made } else { Ok(()) }
+        if is_refused { made.map(drop) } else { Ok(()) }
     }
 
     /// Purges more, segment by segment, until there is a file for the next one: history that no start needs goes before
@@ -238,11 +297,13 @@ impl Shared {
             ..purge.retention
         };
         while self.is_short() && self.make_spare().is_err() {
-            let before = self.catalog.len();
+            let before = (self.catalog.len(), self.catalog.bytes());
             self.catalog.purge(&self.disk, &purge)?;
-            if self.catalog.len() == before {
+            if self.catalog.len() == before.0 {
                 break;
             }
+            let gone = before.1.saturating_sub(self.catalog.bytes());
+            add(&self.disk.counters.history_given_up_bytes, gone);
         }
         Ok(())
     }

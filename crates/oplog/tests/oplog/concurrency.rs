@@ -157,8 +157,9 @@ fn a_wait_can_be_ended() {
         false
     });
     assert!(answer.is_ok() && !asked.load(Ordering::SeqCst), "it is durable already");
-    fs.set_free_bytes(Some(0));
+    // It has a file of its own, which is made when it is written.
     let waiting = log.append(&[&[0; 20_000]]).unwrap();
+    fs.set_free_bytes(Some(0));
     let error = log.wait_durable_while(waiting, &|| true).unwrap_err();
     assert!(matches!(error, LogError::OutOfSpace { .. }), "{error}");
     fs.set_free_bytes(None);

@@ -1,13 +1,13 @@
 //! A disk that is nearly full: what is taken finds its place, a checkpoint has room, and history makes way.
 
-use crate::support::{DIRECTORY, Model, env, options, segments};
+use crate::support::{DIRECTORY, Model, entry, env, options, segments};
 use engine::{ErrorKind, Seq};
-use oplog::{Log, LogError, LogOptions, Retention};
+use oplog::{HardState, Log, LogError, LogOptions, Retention};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{FileSystem, SimulatedFs};
+use vfs::{Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs};
 
 fn uncompressed() -> LogOptions {
     LogOptions {
@@ -50,7 +50,12 @@ fn what_a_full_disk_takes_finds_its_place() {
             let error = fill(&log, &mut model);
             assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
             assert!(log.is_short());
-            assert_eq!(told.load(Ordering::SeqCst), 1, "told once");
+            assert_eq!(log.stats().shortages, 1);
+            let made = segments(&fs).len() as u64;
+            assert!(
+                told.load(Ordering::SeqCst) >= made.max(1),
+                "early, and when it came to it"
+            );
             assert!(model.last().0 > 5, "{:?}", model.last());
             assert_eq!(log.flush().unwrap(), model.last(), "all of it is on disk");
             // As a checkpoint does.
@@ -123,8 +128,9 @@ fn a_flush_that_finds_no_room_tells_of_it() {
     log.set_shortage_handler(Arc::new(move || {
         count.fetch_add(1, Ordering::SeqCst);
     }));
+    // It has a file of its own, which is made when it is written.
+    log.append(&[&[0; 20_000]]).unwrap();
     fs.set_free_bytes(Some(0));
-    log.append(&[b"a"]).unwrap();
     for _ in 0..2 {
         assert_eq!(log.flush().unwrap_err().kind(), ErrorKind::OutOfSpace);
         assert!(log.is_short());
@@ -197,12 +203,152 @@ fn closing_tells_what_is_given_up() {
     let fs = SimulatedFs::new(1);
     let mut model = Model::default();
     let log = Log::open(&env(&fs, 1), uncompressed(), Seq::ZERO).unwrap();
-    fs.set_free_bytes(Some(0));
-    // By callers that do not wait for room first.
     for _ in 0..3 {
         model.append(&log, 1, 900).unwrap();
     }
+    // Not even the file that there is for them can be opened.
+    fs.inject(Fault::new(FaultKind::NoDescriptors).times(u64::MAX));
     let error = log.close().unwrap_err();
     assert!(matches!(error, LogError::GivenUp { entries: 3, .. }), "{error}");
     assert_eq!(error.kind(), ErrorKind::OutOfSpace);
+}
+
+/// One file was taken for enough for any number of entries: many had found room at once, and what the file did not take
+/// stayed in memory and was lost at the end.
+#[test]
+fn writers_at_once_are_taken_as_far_as_there_are_files() {
+    for segments_free in 1..4 {
+        let fs = SimulatedFs::new(segments_free);
+        let options = LogOptions {
+            frame_bytes: 1_000,
+            position_file: None,
+            ..uncompressed()
+        };
+        let log = Log::open(&env(&fs, 1), options.clone(), Seq::ZERO).unwrap();
+        log.append(&[b"first"]).unwrap();
+        log.flush().unwrap();
+        fs.set_free_bytes(Some(segments_free * options.segment_bytes));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let taken = (0..50).take_while(|_| log.append(&[&[7; 1_700]]).is_ok()).count();
+                    assert!(taken < 50, "there is not so much room");
+                });
+            }
+        });
+        assert!(log.last_seq() > Seq(5), "{:?}", log.last_seq());
+        assert_eq!(log.flush().unwrap(), log.last_seq(), "all of it is on disk");
+        // As a checkpoint does.
+        log.append_for_checkpoint(&[&[7; 700]]).unwrap();
+        assert_eq!(log.flush().unwrap(), log.last_seq());
+        log.close().unwrap();
+    }
+}
+
+/// Entries of any length, states, flushes, pins and tails that are taken back: on a full disk, too, all that was taken
+/// finds its place, and a checkpoint can write.
+#[test]
+fn whatever_came_before_what_is_taken_finds_its_place() {
+    let mut refused = 0;
+    for seed in 0..60 {
+        let (fs, random) = (SimulatedFs::new(seed), SeededRandom::new(seed));
+        let options = LogOptions {
+            codec: [codec::Codec::None, codec::Codec::Snappy][seed as usize % 2],
+            frame_bytes: [1, 700, 100_000][seed as usize % 3],
+            position_file: None,
+            ..options()
+        };
+        let log = Log::open(&env(&fs, seed), options.clone(), Seq::ZERO).unwrap();
+        fs.set_free_bytes(Some(
+            (3 + random.next_u64() % 4) * options.segment_bytes + random.next_u64() % 8_000,
+        ));
+        log.append(&[b"first"]).unwrap();
+        let mut term = 0;
+        for step in 0..200 {
+            match random.next_u64() % 20 {
+                0 => {
+                    term += 1;
+                    let state = HardState {
+                        term,
+                        ..HardState::default()
+                    };
+                    log.write_state(state)
+                        .unwrap_or_else(|error| panic!("{seed} {step}: {error}"));
+                }
+                1..3 => drop(log.flush().unwrap_or_else(|error| panic!("{seed} {step}: {error}"))),
+                3 if step < 100 => drop(log.pin(Seq::ZERO)),
+                4 => drop(log.truncate(Seq(log.last_seq().0.saturating_sub(3).max(2)))),
+                of => {
+                    let bytes = entry(Seq(step), seed, if of < 12 { 300 } else { 11_000 });
+                    refused += u64::from(log.append(&[&bytes]).is_err());
+                }
+            }
+        }
+        assert_eq!(log.flush().unwrap(), log.last_seq(), "seed {seed}");
+        log.append_for_checkpoint(&[&[7; 700]])
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        log.close().unwrap();
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+/// A disk that was full told nobody when a tail was to be taken back, and history stayed in the way.
+#[test]
+fn a_tail_that_cannot_be_taken_back_makes_history_go() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions {
+        retention: Retention {
+            bytes: 1 << 30,
+            ..Retention::default()
+        },
+        ..uncompressed()
+    };
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let mut model = Model::default();
+    while segments(&fs).len() < 4 {
+        model.append(&log, 1, 900).unwrap();
+        log.flush().unwrap();
+    }
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    log.set_shortage_handler(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    fs.set_free_bytes(Some(0));
+    assert!(!log.is_short());
+    let from = model.last();
+    assert_eq!(log.truncate(from).unwrap_err().kind(), ErrorKind::OutOfSpace);
+    assert!(log.is_short());
+    assert_eq!(told.load(Ordering::SeqCst), 1, "told once");
+    log.purge(Seq(from.0 - 1)).unwrap();
+    assert!(!log.is_short());
+    log.truncate(from).unwrap();
+    assert_eq!(log.last_seq(), Seq(from.0 - 1));
+    let stats = log.stats();
+    assert!(stats.shortages == 1 && stats.history_given_up_bytes > 0, "{stats:?}");
+}
+
+/// Beside writers a pin ended the last segment that there was.
+#[test]
+fn a_pin_beside_writers_leaves_room_for_a_checkpoint() {
+    for seed in 0..30 {
+        let fs = SimulatedFs::new(seed);
+        let options = LogOptions {
+            position_file: None,
+            ..uncompressed()
+        };
+        let log = Log::open(&env(&fs, 1), options.clone(), Seq::ZERO).unwrap();
+        log.append(&[b"first"]).unwrap();
+        fs.set_free_bytes(Some((2 + seed % 6) * options.segment_bytes));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| while log.append(&[&[7; 900]]).and_then(|seq| log.wait_durable(seq)).is_ok() {});
+            }
+            scope.spawn(|| while log.pin(Seq::ZERO).is_ok() {});
+        });
+        log.flush().unwrap();
+        log.append_for_checkpoint(&[&[7; 700]]).unwrap();
+        log.flush().unwrap();
+        log.close().unwrap();
+    }
 }

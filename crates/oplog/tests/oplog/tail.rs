@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use vfs::{Env, Random, SeededRandom, SimulatedClock, SimulatedFs};
+use vfs::{Env, Fault, FaultKind, Random, SeededRandom, SimulatedClock, SimulatedFs};
 
 /// What the log must hold: `entries[i]` has position `i + 1`.
 #[derive(Clone, Default)]
@@ -258,9 +258,9 @@ fn waits_and_readers_hear_of_a_truncation() {
     let mut ahead = log.read_appended(Seq(1)).unwrap();
     assert!(behind.next().is_none(), "nothing is durable");
     assert_eq!(ahead.by_ref().count(), 20, "in memory it is there");
-    fs.set_free_bytes(Some(0));
+    fs.inject(Fault::new(FaultKind::NoDescriptors).times(u64::MAX));
     assert!(matches!(log.wait_durable(Seq(15)), Err(LogError::OutOfSpace { .. })));
-    fs.set_free_bytes(None);
+    fs.clear_faults();
     log.wait_durable(Seq(15)).unwrap();
     assert_eq!(behind.by_ref().take(9).count(), 9);
     model.truncate(&log, Seq(10)).unwrap();

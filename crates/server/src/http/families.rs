@@ -387,6 +387,16 @@ pub const FAMILIES: &[Family] = &[
         "Writers that waited for room in the log's buffer.",
         One("tenon.log.waitsForRoom"),
     ),
+    counter(
+        "tenon_log_shortages_total",
+        "Times that the disk had no room for the next file of the log.",
+        One("tenon.log.shortages"),
+    ),
+    counter(
+        "tenon_log_history_given_up_bytes_total",
+        "Bytes of the log's history that went for want of room on the disk.",
+        One("tenon.log.historyGivenUpBytes"),
+    ),
     counter("tenon_commits_total", "Writes committed.", One("tenon.commits")),
     gauge(
         "tenon_locks_held",

@@ -76,7 +76,7 @@ fn a_log_that_fills_the_disk_is_freed_by_a_checkpoint() {
 /// Where nothing can go, writes are refused while all that was taken is safe, and an orderly end keeps it.
 #[test]
 fn what_is_taken_on_a_full_disk_outlasts_an_orderly_end() {
-    let (machine, storage, _) = with_documents(Kind::Btree, Retention::default(), 0);
+    let (machine, storage, _) = with_documents(Kind::Btree, Retention::default(), SEGMENT_BYTES);
     let op = machine.operation();
     // New documents, for which the engine has no room either.
     let put = |round: i32| storage.put(&op, "c", document(DOCUMENTS + round, round));
