@@ -748,9 +748,8 @@ fn partial_filters_allow_what_the_planner_understands() {
     let compile = |filter: bson::Document| MatcherCompiler.compile(&raw_of(&filter), None);
     let predicate =
         compile(doc! {"a": {"$gt": 5}, "$or": [{"b": {"$exists": true}}, {"c": {"$type": "int"}}]}).unwrap();
-    let matches = |predicate: &dyn storage::Predicate, document| {
-        predicate.matches(&raw_of(&document), &|| Ok(())).unwrap()
-    };
+    let matches =
+        |predicate: &dyn storage::Predicate, document| predicate.matches(&raw_of(&document), &|| Ok(())).unwrap();
     assert!(matches(&*predicate, doc! {"a": 6, "b": 1}));
     assert!(!matches(&*predicate, doc! {"a": 6}));
     let near = compile(doc! {"loc": {"$geoWithin": {"$centerSphere": [[0, 0], 1]}}}).unwrap();
