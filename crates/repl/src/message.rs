@@ -81,11 +81,6 @@ impl Message {
         self.0.entries.iter().map(|entry| entry.data.len().max(1)).sum()
     }
 
-    /// The places of its entries, and their terms.
-    pub fn terms(&self) -> impl ExactSizeIterator<Item = (Seq, u64)> {
-        self.0.entries.iter().map(|entry| (Seq(entry.index), entry.term))
-    }
-
     /// The entries whose contents are missing: the first place, and how many.
     pub fn unfilled(&self) -> Option<(Seq, usize)> {
         let first = self.0.entries.first().filter(|entry| entry.data.is_empty())?;

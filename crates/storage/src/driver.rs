@@ -43,8 +43,8 @@ pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(1);
 /// stay after so many election time-outs without a leader.
 const LEADERLESS_TIMEOUTS: u32 = 2;
 
-/// Bytes of entries that are kept in memory for as long as the log stays as it is, or lacks room. What comes beyond that
-/// is forgotten: the leader sends it again.
+/// Bytes of entries that are kept in memory for as long as the log stays as it is. What comes beyond that is forgotten:
+/// the leader sends it again.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// Where messages leave, and who hears of what changed. Called on the consensus thread: nothing here may wait.
@@ -85,12 +85,10 @@ struct Driver {
     hands_over_for: ElectionReason,
     /// Why this member stood for election last.
     stands_for: ElectionReason,
-    /// Entries that are to be appended when the log need not stay as it is any more, or has room for them, each message
-    /// behind the one before, and how long they are.
+    /// Entries that are to be appended when the log need not stay as it is any more, each message behind the one
+    /// before, and how long they are.
     kept: Vec<Message>,
     kept_bytes: usize,
-    /// The log had no room for the last ones that came.
-    lacks_room: bool,
     /// When it last heard of its leader, or led.
     led_until: Duration,
     applied_by_others: Vec<(u64, Seq)>,
@@ -159,7 +157,6 @@ impl Storage {
             stands_for: ElectionReason::Timeout,
             kept: Vec::new(),
             kept_bytes: 0,
-            lacks_room: false,
             led_until: self.env.clock.monotonic(),
             applied_by_others: Vec::new(),
             members_at: None,
@@ -339,8 +336,8 @@ impl Driver {
                 self.stands_for = ElectionReason::of_number(message.reason());
             }
         }
-        if let Some(follows) = message.follows()
-            && (self.storage.keeps_log_still() || self.lacks_room(&message)?)
+        if self.storage.keeps_log_still()
+            && let Some(follows) = message.follows()
         {
             let bytes = message.entry_bytes();
             // The leader would send from its first entry anew what cannot be taken, again and again.
@@ -363,30 +360,6 @@ impl Driver {
             self.led_until = self.now();
         }
         received.map_err(|error| self.storage.consensus_failed(&error))
-    }
-
-    /// Whether the disk has no room for what a message brings. Nobody waits for it here: this thread answers those who
-    /// ask for a vote, and what is not taken is asked for again.
-    fn lacks_room(&mut self, message: &Message) -> Result<bool, StorageError> {
-        let log = &self.storage.log;
-        let bytes = message.entry_bytes();
-        if bytes == 0 && !self.lacks_room {
-            return Ok(false);
-        }
-        let last = log.last_seq();
-        let mut known = message.terms().take_while(|(seq, _)| *seq <= last);
-        let room = match known.any(|(seq, term)| !log.term_of(seq).is_ok_and(|own| own == term)) {
-            // Entries are to be taken back, which takes a segment of its own.
-            true => log.prepare_segment(),
-            false => Ok(()),
-        };
-        let room = room.and_then(|()| log.wait_for_room_for(bytes, message.terms().len()));
-        self.lacks_room = match room {
-            Ok(()) => false,
-            Err(LogError::OutOfSpace { .. } | LogError::BufferFull { .. }) => true,
-            Err(error) => return Err(self.storage.log_error(error)),
-        };
-        Ok(self.lacks_room)
     }
 
     /// What came too early, if its time has come.
@@ -474,7 +447,10 @@ impl Driver {
         }
         for entry in outputs.entries {
             if entry.seq > log.last_seq() {
-                self.persist(|log| log.append_at(entry.seq, entry.term, &[&entry.bytes]))?;
+                self.persist(|log| {
+                    log.wait_for_room()?;
+                    log.append_at(entry.seq, entry.term, &[&entry.bytes])
+                })?;
             }
         }
         if let Some(elected) = outputs.elected {
@@ -495,8 +471,7 @@ impl Driver {
         self.commit(outputs.committed)
     }
 
-    /// Writes to the log, however long the disk is full: room was made sure of before, and states have what is left to
-    /// checkpoints.
+    /// Writes to the log, however long the disk is full.
     fn persist(&self, mut write: impl FnMut(&oplog::Log) -> Result<(), LogError>) -> Result<(), StorageError> {
         loop {
             match write(&self.storage.log) {
