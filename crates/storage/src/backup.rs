@@ -50,13 +50,12 @@ impl Storage {
         }
         let running = self.checkpointer.running.lock();
         self.checkpoint_alone(&running)?;
-        // Before the engine's state is fixed: what is counted in that is told by the entries behind this.
-        let counted_at = self.pipeline.applying.lock().counted_at;
         let engine = self.engine.backup()?;
         if engine.root() != Path::new("") {
             // The copies would have to go elsewhere than the files lie, which no list of files says.
             return Err(unsupported.into());
         }
+        let counted_at = self.pipeline.applying.lock().counted_at;
         let log = self.pinned_log(engine.seq().min(counted_at))?;
         Ok(StorageBackup {
             seq: engine.seq(),

@@ -46,8 +46,8 @@ impl Storage {
     /// # Errors
     /// Those of reading; [`StorageError::HistoryLost`] when the log cannot be kept.
     pub fn begin_clone(&self) -> Result<CloneSource, StorageError> {
-        // It writes to the disk: not while nothing is applied. What is kept begins before the state then.
-        let log = self.log.pin(self.last_seq()).map_err(|error| self.log_error(error))?;
+        // A file takes a while to make: not while nothing is applied.
+        self.log.prepare_segment().map_err(|error| self.log_error(error))?;
         // Nothing is applied meanwhile: the tables, the counts and the snapshot are those of one position.
         let applied = self.pipeline.applying.lock();
         let seq = self.last_seq();
@@ -68,6 +68,7 @@ impl Storage {
             tables,
             counts: counts.collect(),
         };
+        let log = self.log.pin(seq).map_err(|error| self.log_error(error))?;
         drop(applied);
         Ok(CloneSource {
             header,

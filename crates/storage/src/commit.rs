@@ -243,12 +243,11 @@ impl Storage {
     }
 
     /// Applies, publishes and installs an effect. By recovery, too.
-    pub(crate) fn enter(&self, applied: &mut Applied, seq: Seq, mut effect: Effect) -> Result<(), StorageError> {
+    pub(crate) fn enter(&self, applied: &mut Applied, seq: Seq, effect: Effect) -> Result<(), StorageError> {
         debug_assert!(
             self.pipeline.published() < seq,
             "effects are applied in the order of the log"
         );
-        self.carry_counts(applied, seq, &mut effect);
         if let Err(error) = self.engine.apply(effect.batch(), seq) {
             return Err(self.stop(&format!("the storage engine failed to apply {seq:?}: {error}")));
         }

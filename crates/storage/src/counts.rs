@@ -57,49 +57,6 @@ impl Storage {
         }
     }
 
-    /// Where others take part, adds to the effect of the entry at `seq` what the counts are behind it, once in each
-    /// segment of the log: all before that can go when the engine has this. The entries of [`Storage::write_counts`]
-    /// are another member's to write, and those to come may find no room in a log that waits for this one to shrink.
-    pub(crate) fn carry_counts(&self, applied: &mut Applied, seq: Seq, effect: &mut Effect) {
-        let is_own_entry = effect.counted_at.is_some() || !effect.definitions.is_empty();
-        if !self.pending.is_used() || is_own_entry {
-            return;
-        }
-        let (first, mut left) = match applied.carrying.take() {
-            Some(begun) => begun,
-            None if self.log.segment_start(seq, applied.counted_at) > applied.counted_at => {
-                // What it says of the counts up to here has the entry's own share in it.
-                for of in &effect.collections {
-                    applied.counts_changed(&of.collection);
-                }
-                (seq, std::mem::take(&mut applied.uncarried_counts))
-            }
-            None => return,
-        };
-        let some = left.split_off(left.len().saturating_sub(COUNTS_WRITTEN_MAX));
-        let live = some
-            .into_iter()
-            .filter(|(_, shared)| !shared.dropped.load(Ordering::Relaxed));
-        let counts: Vec<_> = live
-            .map(|(table, shared)| {
-                // What is counted from here on counts as a change again.
-                shared.counts_uncarried.store(false, Ordering::Relaxed);
-                let own = effect.counts().find(|(of, ..)| *of == table);
-                let (count, bytes) = own.map_or((0, 0), |(_, count, bytes)| (count, bytes));
-                (
-                    table,
-                    shared.count.load(Ordering::Relaxed) + count,
-                    shared.data_bytes.load(Ordering::Relaxed) + bytes,
-                )
-            })
-            .collect();
-        let as_of = left.is_empty().then_some(first);
-        effect.carry_counts(self, seq, counts.into_iter(), as_of);
-        if as_of.is_none() {
-            applied.carrying = Some((first, left));
-        }
-    }
-
     /// What is proposed changes counts, too: the entries to come say that all counts up to their place are written
     /// down.
     fn note_proposed_counts(&self, applied: &mut Applied) {

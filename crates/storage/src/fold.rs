@@ -156,28 +156,6 @@ impl Effect {
         self.names_from = Some(known_from);
     }
 
-    /// Writes counts down as [`Effect::statistics`] does, beside what the entry at `seq` does of itself.
-    pub(crate) fn carry_counts(
-        &mut self,
-        storage: &Storage,
-        seq: Seq,
-        counts: impl Iterator<Item = (TableId, i64, i64)>,
-        as_of: Option<Seq>,
-    ) {
-        let batch = &mut self.overlay.batch;
-        for (table, count, bytes) in counts {
-            let key = Bytes::copy_from_slice(&rows::counts_key(table));
-            batch.put(STATISTICS, key, rows::counts_row(count, bytes, seq));
-        }
-        if let Some(as_of) = as_of {
-            batch.put(STATISTICS, rows::AS_OF_KEY, rows::as_of_row(as_of, self.time));
-            // Written together with it: else it is taken for that of a build that knows nothing of names.
-            let known_from = names_from_row(storage.catalog.names_from(), seq);
-            batch.put(STATISTICS, rows::NAMES_FROM_KEY, known_from);
-        }
-        self.counted_at = as_of;
-    }
-
     /// Tells readers of the arrays that it has. Before it is published.
     pub(crate) fn announce_multikey(&self) {
         for (index, places) in &self.multikey {
@@ -209,8 +187,7 @@ impl Effect {
         if !self.forgotten_sessions.is_empty() {
             storage.sessions.forget(seq, &self.forgotten_sessions);
         }
-        // Those that were carried meanwhile are later ones.
-        applied.counted_at = applied.counted_at.max(self.counted_at.unwrap_or_default());
+        applied.counted_at = self.counted_at.unwrap_or(applied.counted_at);
     }
 
     /// Adds the operations of an entry to what it does to the state of `replay`. Of a chain, every entry in turn, each

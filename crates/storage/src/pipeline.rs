@@ -46,12 +46,8 @@ impl Order {
 /// What changes as entries take effect.
 #[derive(Default)]
 pub(crate) struct Applied {
-    /// Collections whose counts differ from those that entries have written into the statistics table, each once.
+    /// Collections whose counts differ from those in the statistics table, each once.
     pub(crate) changed_counts: Vec<(TableId, Arc<CollectionShared>)>,
-    /// The same of what this server has written into it beside others' effects.
-    pub(crate) uncarried_counts: Vec<(TableId, Arc<CollectionShared>)>,
-    /// Those that are being written so, with the first entry that has some.
-    pub(crate) carrying: Option<(Seq, Vec<(TableId, Arc<CollectionShared>)>)>,
     /// What the statistics table lacks is told by the entries from behind this one on.
     pub(crate) counted_at: Seq,
 }
@@ -64,10 +60,6 @@ impl Applied {
         if !shared.counts_changed.load(Ordering::Relaxed) {
             shared.counts_changed.store(true, Ordering::Relaxed);
             self.changed_counts.push((collection.table(), shared.clone()));
-        }
-        if !shared.counts_uncarried.load(Ordering::Relaxed) {
-            shared.counts_uncarried.store(true, Ordering::Relaxed);
-            self.uncarried_counts.push((collection.table(), shared.clone()));
         }
     }
 }

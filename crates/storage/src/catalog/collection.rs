@@ -30,10 +30,8 @@ pub(crate) struct CollectionShared {
     pub(crate) count: AtomicI64,
     /// Exact; changed by who applies.
     pub(crate) data_bytes: AtomicI64,
-    /// The counts differ from those that entries have written into the statistics table. For who applies.
+    /// The counts differ from those in the statistics table. For who applies.
     pub(crate) counts_changed: AtomicBool,
-    /// The counts differ from those that this server has written into it beside others' effects. For who applies.
-    pub(crate) counts_uncarried: AtomicBool,
     /// Of a capped one.
     pub(crate) tail: Option<Arc<CappedTail>>,
     /// Capped: no record before this one is left. Where the search for the next one to evict begins.
@@ -53,7 +51,6 @@ impl CollectionShared {
             count: AtomicI64::new(0),
             data_bytes: AtomicI64::new(0),
             counts_changed: AtomicBool::new(false),
-            counts_uncarried: AtomicBool::new(false),
             tail: is_capped.then(Arc::default),
             capped_first: AtomicU64::new(0),
             capped_ahead: Mutex::default(),
