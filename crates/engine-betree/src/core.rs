@@ -16,8 +16,8 @@ use engine::{EngineError, EngineStatus, Result, Seq, TableId, WriteAheadRule};
 use parking_lot::{Mutex, RwLock};
 use pins::{Horizon, Pins};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use vfs::Clock;
 
 /// The only volume there is.
@@ -104,6 +104,8 @@ pub(crate) struct Core {
     /// Tables to be flushed though they take little memory.
     pub(crate) urgent: Mutex<Vec<Arc<Table>>>,
     pub(crate) sinking: Mutex<Vec<Sinking>>,
+    /// Wakes the threads in the background, where there are some.
+    pub(crate) wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The last flush found the disk full: nothing gives memory back now.
     pub(crate) is_disk_full: AtomicBool,
     /// When flushes are tried again then, in milliseconds of the clock.
@@ -157,6 +159,7 @@ impl Core {
             held,
             urgent: Mutex::default(),
             sinking: Mutex::default(),
+            wake: OnceLock::new(),
             is_disk_full: AtomicBool::new(false),
             flush_again_ms: AtomicU64::new(0),
             damaged_tables: AtomicUsize::new(0),

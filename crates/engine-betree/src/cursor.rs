@@ -95,8 +95,10 @@ impl BetreeCursor {
                 deleted
             }
         };
-        if let Some(first) = deleted.first {
-            self.snapshot.core().note_passed(&self.table, deleted.keys, first);
+        if let Some((first, oldest)) = deleted.first {
+            self.snapshot
+                .core()
+                .note_passed(&self.table, deleted.keys, first, oldest);
         }
         !is_full
     }

@@ -144,7 +144,7 @@ impl Engine for BetreeEngine {
         let crowded = std::mem::take(&mut applied.freeze_after);
         crowded.iter().for_each(|table| drop(table.freeze()));
         drop(applied);
-        let is_urgent = !crowded.is_empty() || !self.core.sinking.lock().is_empty();
+        let is_urgent = !crowded.is_empty();
         self.core.urgent.lock().extend(crowded);
         self.workers.note_batch(result?, is_urgent);
         Ok(())

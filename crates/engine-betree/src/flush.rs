@@ -143,19 +143,15 @@ pub(crate) fn flush_down(core: &Core) {
         return;
     }
     while core.status.is_running() {
-        let sinking = core.sinking.lock().pop();
-        if let Some(sinking) = &sinking
-            && let Err(error) = sink(core, sinking)
-            && error.kind() != ErrorKind::OutOfSpace
-        {
-            core.status.stop(format!("pushing deletions down failed: {error}"));
-            return;
-        }
         let urgent = core.urgent.lock().pop();
         let flushed = match urgent {
             Some(table) => flush_table(core, &table),
             None if core.held.bytes() > flush_above(core) => flush_largest(core),
-            None => return,
+            None => {
+                let sinking = core.sinking.lock().pop();
+                let Some(sinking) = sinking else { return };
+                sink(core, &sinking).map(|()| Flushed::Some)
+            }
         };
         match flushed {
             Ok(Flushed::Some) => core.is_disk_full.store(false, Ordering::Release),

@@ -219,7 +219,7 @@ fn retire_if(change: &mut Change<'_>, child: &Child, is_replaced: bool) {
 }
 
 /// `None` where nothing of it is to be written anew.
-fn rewritten_leaf(
+pub(crate) fn rewritten_leaf(
     change: &mut Change<'_>,
     leaf: &Leaf,
     moves: bool,

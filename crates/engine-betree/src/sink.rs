@@ -1,19 +1,20 @@
 //! Deletions that readers pass over go down to the rows they are for, and both are gone.
 //!
 //! A queue is read from its head, where all that was taken from it was deleted: until a deletion meets its row in a leaf
-//! every reader that comes by passes over both. What readers pass is counted for each table; when it has cost as much
-//! as writing a leaf anew does, the messages on the path to where they passed are pushed down to its leaf. So readers
-//! never pay for more than twice what the work costs, however large the tree is (the ski rental problem).
+//! every reader that comes by passes over both. What readers pass is counted for each table; when it has cost about as
+//! much as writing a leaf anew, the table's messages in memory are flushed, and those on the path to where readers
+//! passed are pushed down to its leaf (the ski rental problem). Deletions that somebody needs to keep, who reads an
+//! older state, are not counted: nothing would be gained.
 
-use crate::change::Change;
+use crate::change::{Change, Rewrite};
 use crate::core::{Core, count};
 use crate::flush::flush_newest_too;
 use crate::node::{Child, Node};
-use crate::optimise::is_loaded_for_later;
+use crate::optimise::{is_loaded_for_later, rewritten_leaf};
 use crate::push::{Successors, flush_child, grow, relieve, replace_child, retire_node, settle};
 use crate::run::Key;
 use crate::table::Table;
-use engine::Result;
+use engine::{Result, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -27,24 +28,37 @@ pub(crate) struct Sinking {
 }
 
 impl Core {
-    /// A reader passed so many deleted keys, the first of them at `at`.
-    pub(crate) fn note_passed(&self, table: &Arc<Table>, keys: u64, at: &[u8]) {
+    /// A reader passed so many deleted keys, the first of them at `at`; the oldest deletion came at `oldest`.
+    pub(crate) fn note_passed(&self, table: &Arc<Table>, keys: u64, at: &[u8], oldest: Seq) {
         count(&self.counters.passed_keys, keys);
+        if self.pins.open().1.is_some_and(|open| open < oldest) {
+            return;
+        }
         let before = table.passed.fetch_add(keys, Relaxed);
         // Whoever comes to the bound, and nobody behind: until it was seen to.
         if before < PASSED_MAX && before + keys >= PASSED_MAX {
             let (table, at) = (table.clone(), at.into());
             self.sinking.lock().push(Sinking { table, at });
+            if let Some(wake) = self.wake.get() {
+                wake();
+            }
         }
     }
 }
 
-/// Pushes the messages on the path to a key down to its leaf. What cannot be read stays where it is.
+/// Pushes the messages on the path to a key down to its leaf. What cannot be read stays where it is, and so does all
+/// while somebody else works on the table: readers go on counting.
 pub(crate) fn sink(core: &Core, sinking: &Sinking) -> Result<()> {
-    let Sinking { table, at } = sinking;
+    let done = try_sink(core, &sinking.table, &sinking.at);
+    sinking.table.passed.store(0, Relaxed);
+    done
+}
+
+fn try_sink(core: &Core, table: &Arc<Table>, at: &[u8]) -> Result<()> {
     let _shared = core.structure.read();
-    let _change = table.change.lock();
-    table.passed.store(0, Relaxed);
+    let Some(_change) = table.change.try_lock() else {
+        return Ok(());
+    };
     if !table.is_live() || table.is_damaged.load(Acquire) || is_loaded_for_later(core, table) {
         return Ok(());
     }
@@ -54,22 +68,26 @@ pub(crate) fn sink(core: &Core, sinking: &Sinking) -> Result<()> {
         return Ok(());
     };
     let mut change = Change::new(core, table);
-    let pushed = change
-        .load_node(root, None)
-        .map(|node| node.height())
-        .and_then(|height| {
-            let Some(successors) = sink_at(&mut change, root, height, &[], None, at)? else {
-                return Ok(());
-            };
-            let root = grow(&mut change, successors, height)?;
-            change.install(root, None)?;
-            core.catalog.note_change(table);
-            count(&core.counters.sinks, 1);
-            Ok(())
-        });
-    match pushed {
-        Err(error) if error.is_of_disk() => Ok(()),
-        pushed => pushed,
+    // Of the leaf on the path what was kept for somebody who has gone.
+    change.rewrite = Rewrite::History;
+    let root = match pushed_root(&mut change, root, at) {
+        Ok(Some(root)) => root,
+        Ok(None) => return Ok(()),
+        Err(_) if change.met_damage() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    change.install(root, None)?;
+    core.catalog.note_change(table);
+    count(&core.counters.sinks, 1);
+    Ok(())
+}
+
+/// The new root; `None` where all is as it was.
+fn pushed_root(change: &mut Change<'_>, root: &Child, at: &[u8]) -> Result<Option<Option<Child>>> {
+    let height = change.load_node(root, None)?.height();
+    match sink_at(change, root, height, &[], None, at)? {
+        Some(successors) => grow(change, successors, height).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -83,8 +101,15 @@ fn sink_at(
     at: &[u8],
 ) -> Result<Option<Successors>> {
     let node = change.load_node(child, Some(height))?;
-    let Node::Inner(inner) = &*node else {
-        return Ok(None);
+    let inner = match &*node {
+        Node::Inner(inner) => inner,
+        Node::Leaf(leaf) => {
+            let successors = rewritten_leaf(change, leaf, false, low, high)?;
+            if successors.is_some() {
+                retire_node(change, child);
+            }
+            return Ok(successors);
+        }
     };
     let mut inner = inner.clone();
     let waits = !inner.slots[inner.find(at)].buffer.is_empty();

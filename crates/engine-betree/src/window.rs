@@ -161,11 +161,20 @@ pub(crate) struct Found<'w> {
     pub(crate) is_of_rows: bool,
 }
 
-/// Keys of a window that a reader passes over.
+/// Keys of a window that a reader passes over, as they were deleted.
 #[derive(Default)]
 pub(crate) struct Deleted<'w> {
     pub(crate) keys: u64,
-    pub(crate) first: Option<&'w [u8]>,
+    /// The first of them, and the position of the oldest deletion.
+    pub(crate) first: Option<(&'w [u8], Seq)>,
+}
+
+impl<'w> Deleted<'w> {
+    fn add(&mut self, key: &'w [u8], seq: Seq) {
+        self.keys += 1;
+        let (_, oldest) = self.first.get_or_insert((key, seq));
+        *oldest = seq.min(*oldest);
+    }
 }
 
 impl Window {
@@ -218,6 +227,7 @@ impl Window {
                 covered: sweep.covering(key).first().copied(),
                 seeing: Seeing::default(),
                 seen: None,
+                decided_by: None,
             };
             if messages.get(message).is_some_and(|entry| entry.key == key) {
                 let end = end_of_key(&messages, message);
@@ -232,8 +242,10 @@ impl Window {
             }
             let value = state.seen.unwrap_or_else(|| state.seeing.end());
             if value == Seen::Nothing {
-                deleted.first.get_or_insert(key);
-                deleted.keys += 1;
+                // Else all that there is of it came behind the reader.
+                if let Some(seq) = state.decided_by {
+                    deleted.add(key, seq);
+                }
                 continue;
             }
             let found = Found {
@@ -254,6 +266,7 @@ struct Deciding<'w> {
     covered: Option<Seq>,
     seeing: Seeing,
     seen: Option<Seen<'w>>,
+    decided_by: Option<Seq>,
 }
 
 impl<'w> Deciding<'w> {
@@ -264,5 +277,8 @@ impl<'w> Deciding<'w> {
         }
         let is_covered = self.covered.is_some_and(|covered| covered > entry.seq);
         self.seen = self.seeing.take(if is_covered { OpRef::Delete } else { entry.op });
+        if self.seen.is_some() {
+            self.decided_by = self.covered.filter(|_| is_covered).or(Some(entry.seq));
+        }
     }
 }

@@ -64,6 +64,16 @@ impl Workers {
             debt_ns: AtomicU64::new(0),
             pace: AtomicU64::new(PACE_START),
         });
+        if count > 0 {
+            let threads = Arc::downgrade(&shared);
+            let wake = move || {
+                if let Some(threads) = threads.upgrade() {
+                    threads.wake();
+                }
+            };
+            // Once for each engine.
+            let _ = shared.core.wake.set(Box::new(wake));
+        }
         let workers = Self {
             shared,
             threads: Mutex::default(),
@@ -87,6 +97,8 @@ impl Workers {
     /// After a batch of so many bytes.
     pub(crate) fn note_batch(&self, bytes: u64, is_urgent: bool) {
         let core = &self.shared.core;
+        // Readers wake the threads by themselves.
+        let is_urgent = is_urgent || self.count == 0 && !core.sinking.lock().is_empty();
         if core.held.bytes() <= flush_above(core) && !is_urgent {
             return;
         }
