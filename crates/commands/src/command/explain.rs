@@ -164,15 +164,19 @@ fn explain_write(
     (remove, answered): (bool, Option<(Answered, Option<&RawDocument>)>),
     verbosity: Verbosity,
 ) -> Result<()> {
-    let changes = match remove {
-        true => None,
-        false => Some(update::would_change(call, &namespace, statement)?),
+    let (changes, runs_scripts) = match remove {
+        true => (None, false),
+        false => {
+            let (changes, runs_scripts) = update::would_change(call, &namespace, statement)?;
+            (Some(changes), runs_scripts)
+        }
     };
     let write = ExplainedWrite {
         kind: if remove { WriteKind::Delete } else { WriteKind::Update },
         is_upsert: statement.upsert,
         answered,
         changes: changes.as_ref().map(|changes| changes as &WouldChange<'_>),
+        runs_scripts,
     };
     let records = write_request(namespace, statement);
     answer(call, reply, &ExplainRequest::Write(&records, write), verbosity)

@@ -444,6 +444,7 @@ fn run_ahead(
             Err(error)
                 if error.code == ErrorCode::DuplicateKey
                     && tries < UPSERT_RETRIES
+                    && !statement.multi
                     && collides_with_filter(&matcher, &error) =>
             {
                 tries += 1;
@@ -487,23 +488,29 @@ fn prepare<'a>(call: &Invocation<'_>, namespace: &Namespace, statement: &'a Stat
     })
 }
 
-/// Whether a statement makes another document of one, which its filter matches: for `explain`, which writes nothing.
+/// Whether a statement makes another document of one, which its filter matches, and whether scripts tell that: for
+/// `explain`, which writes nothing.
 pub fn would_change<'a>(
     call: &Invocation<'_>,
     namespace: &Namespace,
     statement: &'a Statement<'a>,
-) -> Result<impl Fn(&RawDocument) -> std::result::Result<bool, QueryError> + use<'a>> {
+) -> Result<(
+    impl Fn(&RawDocument) -> std::result::Result<bool, QueryError> + use<'a>,
+    bool,
+)> {
     let prepared = prepare(call, namespace, statement)?;
     let filter = Matcher::parse_ordered(statement.filter, &prepared.expressions)?;
     let operation = call.operation.clone();
     let context = update_context(call, &prepared, MatchDetails::default());
-    Ok(move |document: &RawDocument| {
+    let runs_scripts = prepared.update.runs_scripts();
+    let changes = move |document: &RawDocument| {
         let evaluation = EvaluationContext::new(&operation);
         let mut details = MatchDetails::default();
         filter.matches_with_details(document, &evaluation, &mut details)?;
         let context = UpdateContext { details, ..context };
         Ok(prepared.update.apply(document, &context, &evaluation)?.is_some())
-    })
+    };
+    Ok((changes, runs_scripts))
 }
 
 enum Scan {

@@ -215,12 +215,15 @@ impl Planned {
             if self.held.are_all {
                 break Ran::Exhausted;
             }
+            // Declared before the view, which goes first.
+            let mut guard = Some(guard);
             let view = context.data().view()?;
             // A script may never end, and whoever wants the collection for itself would wait for it, with all who come
             // behind. The view keeps what it shows, whatever becomes of the collection.
-            let _guard = (!self.query.runs_scripts).then_some(guard);
-            let collection = self.collection.clone();
-            let run = Run::new(context, &view, &collection, &evaluation);
+            if self.query.runs_scripts {
+                drop(guard.take());
+            }
+            let run = Run::new(context, &view, &self.collection, &evaluation);
             match self.stage.run(&run, receive)? {
                 Ran::Yield => {
                     self.stage.save();

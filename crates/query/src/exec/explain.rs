@@ -154,7 +154,10 @@ impl Wrapper<'_> {
     /// Runs a plan as the command would, but for what it writes.
     fn run(self, context: ExecContext<'_>, planned: &mut Planned) -> Result<PlanRun, QueryError> {
         let changes = match self {
-            Wrapper::Write(write) => write.changes,
+            Wrapper::Write(write) => {
+                planned.query.runs_scripts |= write.runs_scripts;
+                write.changes
+            }
             _ => None,
         };
         run_each(context, planned, &mut |row| match changes {
@@ -442,8 +445,6 @@ fn run_each(
 ) -> Result<PlanRun, QueryError> {
     let start = context.op.clock().monotonic();
     let mut ran = PlanRun::default();
-    // What would change may take a script to tell.
-    planned.query.runs_scripts = true;
     let result = planned.run(context, None, &mut |row| {
         ran.rows += 1;
         ran.changed += u64::from(would_change(&row)?);

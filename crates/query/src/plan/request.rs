@@ -235,6 +235,8 @@ pub struct ExplainedWrite<'a> {
     pub answered: Option<(Answered, Option<&'a RawDocument>)>,
     /// Whether a document would not stay what it is.
     pub changes: Option<&'a WouldChange<'a>>,
+    /// Scripts run with `changes`.
+    pub runs_scripts: bool,
 }
 
 /// See [`ExplainedWrite::changes`].
@@ -257,6 +259,7 @@ impl ExplainedWrite<'_> {
             is_upsert: false,
             answered: None,
             changes: None,
+            runs_scripts: false,
         }
     }
 }
