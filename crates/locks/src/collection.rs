@@ -1,17 +1,17 @@
 //! The lock of one collection with the modes IS, IX, S and X.
 //!
 //! All of it is one word: counts of the three shared modes, a bit for X and three bits that say who waits and who may
-//! pass. Taking and giving back an uncontended lock is one compare-and-swap and one subtraction. Waiters sleep on a
-//! condition variable; they set the bits under its mutex before they look a last time, and who gives back looks at the
-//! bits, so that no wake-up is lost.
+//! pass. Taking and giving back an uncontended lock is one compare-and-swap and one subtraction; a *long holder*, which
+//! keeps the lock also while it does nothing, is counted beside it. Waiters sleep on a condition variable; they set the
+//! bits under its mutex before they look a last time, and who gives back looks at the bits, so that no wake-up is lost.
+//! It wakes them when nobody is left in its mode: before that no other mode can be had.
 //!
 //! A waiting S or X keeps new holders out, so that it is not starved, except operations that hold a collection lock
-//! already: those must never wait for somebody who waits (no cycle can form). While it waits for a *long holder*, which
-//! keeps the lock also while it does nothing, newcomers in IS pass as well: it would not get the lock one moment sooner
-//! without them, and they might wait for a minute. Newcomers that would be long holders do not pass, so that their
-//! number falls; with the last one gone the others wait, too, and those that are inside end by themselves.
-//! [`Claims`] keep newcomers out of several locks in the same way, for who wants all of them and waits for one at a
-//! time.
+//! already: those must never wait for somebody who waits (no cycle can form). While it waits for a long holder,
+//! newcomers in IS pass as well: it would not get the lock one moment sooner without them, and they might wait for a
+//! minute. Newcomers that would be long holders do not pass, so that their number falls; with the last one gone the
+//! others wait, too, and those that are inside end by themselves. [`Claims`] keep newcomers out of several locks in the
+//! same way, for who wants all of them and waits for one at a time.
 
 use crate::waiter::WAIT_SLICE;
 use crate::{LockMode, Waiter};
@@ -53,6 +53,17 @@ impl LockMode {
             LockMode::Exclusive => PENDING - 1,
         }
     }
+
+    /// Whether somebody who waits may come in now that one in this mode has gone, and the word is `left`.
+    fn lets_in(self, left: u64) -> bool {
+        match self {
+            // It kept only X out, which all others do, too.
+            LockMode::IntentShared => left & (PENDING - 1) == 0,
+            LockMode::IntentExclusive => left & IX_MASK == 0,
+            LockMode::Shared => left & S_MASK == 0,
+            LockMode::Exclusive => true,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -62,16 +73,15 @@ struct Waiting {
     pending: u32,
     /// The claims among them that let readers pass, as they wait for a long holder of another lock.
     patient: u32,
-    long_holders: u32,
     /// The sleepers, by their numbers, and the mode that each wants.
     queue: Vec<(u32, LockMode)>,
 }
 
 impl Waiting {
     /// What of it the word shows.
-    fn bits(&self) -> u64 {
+    fn bits(&self, has_long_holder: bool) -> u64 {
         // One who waits for this lock alone is not held up by the claims of others.
-        let readers_pass = self.long_holders > 0 || (self.pending > 0 && self.patient == self.pending);
+        let readers_pass = has_long_holder || (self.pending > 0 && self.patient == self.pending);
         (if self.sleepers > 0 { SLEEPERS } else { 0 })
             | (if self.pending > 0 { PENDING } else { 0 })
             | (if readers_pass { READERS_PASS } else { 0 })
@@ -101,6 +111,8 @@ pub struct CollectionLockState {
 #[derive(Default)]
 pub struct CollectionLock {
     word: AtomicU64,
+    /// Whoever changes it from or to 0 shows it in the word afterwards, so that the last to show it shows what it is.
+    long_holders: AtomicU32,
     waiting: Mutex<Waiting>,
     released: Condvar,
 }
@@ -151,7 +163,8 @@ impl CollectionLock {
         self.word.load(Ordering::Relaxed) & SLEEPERS != 0
     }
 
-    /// Changes what is known of waiters and long holders, and shows it. Whoever may pass now is woken.
+    /// Changes what is known of waiters, and shows it, and whether there are long holders. Whoever may pass now is
+    /// woken.
     fn change(&self, change: impl FnOnce(&mut Waiting)) {
         let mut waiting = self.waiting.lock();
         change(&mut waiting);
@@ -160,8 +173,13 @@ impl CollectionLock {
 
     fn show(&self, waiting: &Waiting) {
         const SHOWN: u64 = PENDING | SLEEPERS | READERS_PASS;
-        let bits = waiting.bits();
         schedule_point();
+        let bits = waiting.bits(self.has_long_holder());
+        schedule_point();
+        // They change under the mutex alone.
+        if self.word.load(Ordering::Relaxed) & SHOWN == bits {
+            return;
+        }
         let shown = |word: u64| Some(word & !SHOWN | bits);
         let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shown);
         let changed = before.unwrap_or_else(|same| same) ^ bits;
@@ -171,13 +189,27 @@ impl CollectionLock {
     }
 
     fn has_long_holder(&self) -> bool {
-        self.waiting.lock().long_holders > 0
+        self.long_holders.load(Ordering::Relaxed) > 0
+    }
+
+    fn add_long_holder(&self) {
+        schedule_point();
+        if self.long_holders.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.change(|_| {});
+        }
+    }
+
+    fn remove_long_holder(&self) {
+        schedule_point();
+        if self.long_holders.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.change(|_| {});
+        }
     }
 
     fn release(&self, mode: LockMode) {
         schedule_point();
         let before = self.word.fetch_sub(mode.unit(), Ordering::Release);
-        if before & SLEEPERS != 0 {
+        if before & SLEEPERS != 0 && mode.lets_in(before - mode.unit()) {
             let _waiting = self.waiting.lock();
             self.released.notify_all();
         }
@@ -303,7 +335,7 @@ impl Held {
     fn taken<W: Waiter>(lock: &Arc<CollectionLock>, waiter: &W, mode: LockMode) -> Held {
         let is_long = waiter.holds_for_long();
         if is_long {
-            lock.change(|waiting| waiting.long_holders += 1);
+            lock.add_long_holder();
         }
         waiter.locks_held().fetch_add(1, Ordering::Relaxed);
         Held {
@@ -323,7 +355,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if self.is_long {
-            self.lock.change(|waiting| waiting.long_holders -= 1);
+            self.lock.remove_long_holder();
         }
         self.lock.release(self.mode);
         self.held_by_waiter.fetch_sub(1, Ordering::Relaxed);

@@ -157,6 +157,39 @@ fn a_collection_is_given_to_everybody_who_waits() {
     });
 }
 
+/// Readers and writers come and go beside a long holder while two want the collection for themselves: whoever goes
+/// last in its mode wakes them.
+#[test]
+fn who_goes_last_wakes_who_waits() {
+    use LockMode::{Exclusive, IntentExclusive, IntentShared, Shared};
+    check("who_goes_last_wakes_who_waits", 2000, || {
+        let collection: Arc<Collection> = Arc::default();
+        let threads: Vec<_> = [
+            (true, [IntentShared, IntentExclusive]),
+            (false, [Exclusive, Shared]),
+            (false, [IntentShared, IntentShared]),
+            (false, [IntentExclusive, IntentShared]),
+        ]
+        .into_iter()
+        .map(|(is_long, modes)| {
+            let collection = collection.clone();
+            thread::spawn(move || {
+                let client = Client {
+                    is_long,
+                    ..Client::default()
+                };
+                modes
+                    .into_iter()
+                    .for_each(|mode| collection.hold(&client, mode, schedule_point));
+            })
+        })
+        .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(!collection.lock.is_waited_for());
+        assert!(Held::try_take(&collection.lock, &Client::default(), LockMode::Exclusive).is_some());
+    });
+}
+
 fn key(number: u64) -> LockKey {
     LockKey {
         table: TableId(16),
