@@ -384,9 +384,9 @@ impl ReadConcern {
                     level.name()
                 ),
             )),
-            _ if self.after.is_some() || self.at.is_some() => Err(CommandError::new(
+            _ if self.after.is_some() => Err(CommandError::new(
                 ErrorCode::IllegalOperation,
-                "Cannot specify afterClusterTime or atClusterTime readConcern without replication enabled",
+                "Cannot specify afterClusterTime readConcern without replication enabled",
             )),
             _ => Ok(()),
         }

@@ -87,10 +87,10 @@ impl<'i> Generic<'i> {
         if !is_transaction {
             command.check_read_concern(&self.read_concern)?;
         }
-        self.read_concern.check_membership(deployment)?;
         let Some(number) = self.number else {
             return match (self.autocommit, self.start) {
-                (None, None) => Ok(None),
+                // Behind what the fields of a session are told: those with a number are a member's.
+                (None, None) => self.read_concern.check_membership(deployment).map(|()| None),
                 (Some(_), _) => invalid("'autocommit' field requires a transaction number to also be specified"),
                 _ => invalid("'startTransaction' field requires a transaction number to also be specified"),
             };

@@ -51,6 +51,19 @@ fn a_server_alone_knows_no_set() {
         let call = doc! { command: name, "readConcern": concern };
         assert_eq!(bench.code(call.clone()), expected, "{call}");
     }
+    // And before that, whether there are transactions at all.
+    let statement = doc! {
+        "find": "c",
+        "lsid": super::transactions::lsid(1),
+        "txnNumber": 1_i64,
+        "startTransaction": true,
+        "autocommit": false,
+        "readConcern": { "level": "snapshot" },
+    };
+    assert_eq!(bench.code(statement.clone()), 20, "{statement}");
+    let mut numberless = statement;
+    numberless.remove("txnNumber");
+    assert_eq!(bench.code(numberless.clone()), 72, "{numberless}");
 }
 
 #[test]
