@@ -16,7 +16,8 @@ use crate::value::CompareOp;
 use crate::value::scan::Malformed;
 
 /// Compiles the `partialFilterExpression` of an index. Only what can be decided from the document alone, and what the
-/// planner can reason about, is allowed: `$eq $lt $lte $gt $gte $in $type $exists: true $and $or`.
+/// planner can reason about, is allowed: `$eq $lt $lte $gt $gte $in $type $exists: true $geoWithin $geoIntersects $and
+/// $or`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatcherCompiler;
 

@@ -85,7 +85,11 @@ impl Implication {
                 },
             ) => match partial_test {
                 // Which geometries are within others is not looked into.
-                Test::Geo(_) => query.to_document() == partial.to_document(),
+                Test::Geo(_) => {
+                    path.text() == partial_path.text()
+                        && matches!(test, Test::Geo(_))
+                        && query.to_document() == partial.to_document()
+                }
                 _ => path.text() == partial_path.text() && self.of_tests(test, partial_test),
             },
             _ => false,
