@@ -10,7 +10,7 @@ use super::id_lookup::IdLookup;
 use super::pipeline::PipelineRun;
 use super::row::{Row, as_document};
 use super::stage::{Flow, Ran, Stage};
-use super::trial::{RESULTS_MAX, try_cached};
+use super::trial::{Trial, try_cached};
 use crate::QueryError;
 use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::history::ResumeToken;
@@ -115,8 +115,9 @@ impl Planned {
         })
     }
 
-    /// Starts the same plan anew. False where there has to be another trial, where another definition of the collection
-    /// is in force, and where not all indexes may be used: which ones, only the planning of the whole query knows.
+    /// Starts the same plan anew; one of the cache is not tried again. False where there has to be another race, where
+    /// another definition of the collection is in force, and where not all indexes may be used: which ones, only the
+    /// planning of the whole query knows.
     pub(crate) fn restart(&mut self, context: ExecContext<'_>) -> Result<bool, QueryError> {
         let Some((candidate, cached)) = self.built_of.take().filter(|_| !self.is_restricted) else {
             return Ok(false);
@@ -145,44 +146,43 @@ impl Planned {
             _ if candidate.is_current() => candidate,
             _ => return Ok(false),
         };
-        let mut again = Self {
+        *self = Self {
             has_rivals: self.has_rivals,
             ..Self::of(&planner, candidate, self.collection.clone(), cached)?
         };
-        if cached.is_some() {
-            let guard = self.lock(context)?;
-            if !Arc::ptr_eq(guard.definition(), &self.collection)
-                || !again.stands_trial(context, &guard, RESULTS_MAX)?
-            {
-                return Ok(false);
-            }
-        }
-        *self = again;
         Ok(true)
     }
 
-    /// Tries a plan of the cache, see [`super::trial`]. False where it has failed: it must not be run, and the cache
-    /// gives it no more.
+    /// Tries a plan of the cache, see [`super::trial`]. Unless it stands the trial it must not be run. The cache gives
+    /// one that worked too much no more.
     pub(crate) fn stands_trial(
         &mut self,
         context: ExecContext<'_>,
         guard: &CollectionGuard,
         results_max: u64,
-    ) -> Result<bool, QueryError> {
-        let Some((_, Some((shape, works)))) = &self.built_of else {
-            return Ok(true);
+    ) -> Result<Trial, QueryError> {
+        let Some((candidate, Some((shape, works)))) = &self.built_of else {
+            return Ok(Trial::Stood);
         };
         // The collection is locked here, and a script may never end.
         if self.query.runs_scripts {
-            return Ok(true);
+            return Ok(Trial::Stood);
         }
-        let Some(held) = try_cached(context, guard, &mut self.stage, *works, results_max)? else {
-            plan_cache().deactivate(*shape);
-            return Ok(false);
-        };
-        self.held = held;
-        self.count_examined(context);
-        Ok(true)
+        let mut held = HeldRows::default();
+        let trial = try_cached(context, guard, &mut self.stage, *works, results_max, &mut held)?;
+        match trial {
+            Trial::Stood => {
+                self.held = held;
+                self.count_examined(context);
+            }
+            Trial::TooMuchWork => {
+                if let Some(choice) = candidate.choice() {
+                    plan_cache().deactivate(*shape, &choice, *works);
+                }
+            }
+            Trial::Failed => {}
+        }
+        Ok(trial)
     }
 
     /// Adds what was examined since the last time to the operation's figures.

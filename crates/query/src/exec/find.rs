@@ -10,7 +10,7 @@ use super::executor::{Body, PlanExecutor, Planned};
 use super::id_lookup::{IdLookup, plain_id};
 use super::key_lookup::key_lookup;
 use super::stage::Stage;
-use super::trial::{RESULTS_MAX, race};
+use super::trial::{RESULTS_MAX, Trial, race};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
@@ -233,6 +233,7 @@ fn choose(
     });
     let counters = context.op.counters();
     let mut replanned = None;
+    let mut is_told = true;
     if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?)))
         && let Some(candidate) = planner.candidate(&remembered.choice)?
     {
@@ -240,8 +241,11 @@ fn choose(
         let cached = Some((shape, remembered.works));
         let mut planned = Planned::of(planner, candidate, guard.definition().clone(), cached)?;
         let results_max = if request.takes_one { 1 } else { RESULTS_MAX };
-        if planned.stands_trial(context, guard, results_max)? {
-            return Ok(Some(planned));
+        match planned.stands_trial(context, guard, results_max)? {
+            Trial::Stood => return Ok(Some(planned)),
+            Trial::TooMuchWork => {}
+            // What this query runs by instead is not what others of its shape should.
+            Trial::Failed => is_told = false,
         }
         counters.replanned.add(1);
         replanned = Some(remembered.choice);
@@ -267,7 +271,7 @@ fn choose(
         counters.replanned_alike.add(1);
     }
     let planned = build(planner, winner, guard)?;
-    if let (Some(shape), Some(choice)) = (shape, choice) {
+    if let (Some(shape), Some(choice)) = (shape.filter(|_| is_told), choice) {
         let is_by_settings = match (planner.allowed, allowed_by_settings(&context, guard)) {
             (Some(allowed), Some(by_settings)) => std::ptr::eq(allowed, by_settings),
             _ => false,
@@ -286,6 +290,7 @@ fn choose(
             Remembered {
                 choice,
                 works: outcome.works,
+                is_decided: outcome.is_decided,
                 is_active: true,
                 entry: Arc::new(entry),
             },

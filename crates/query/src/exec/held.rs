@@ -3,6 +3,7 @@
 use super::row::{Row, RowDocument, RowKey};
 use super::stage::{Flow, Receiver};
 use crate::QueryError;
+use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::metadata::Metadata;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -13,7 +14,10 @@ use storage::{Index, RecordId};
 #[derive(Default)]
 pub(crate) struct HeldRows {
     rows: VecDeque<HeldRow>,
+    /// Of all rows that were ever pushed.
     bytes: usize,
+    /// For the rows that are left: a cursor may wait long before it is asked for them.
+    memory: StageMemory,
     /// The plan has no rows but these.
     pub(crate) are_all: bool,
 }
@@ -33,21 +37,25 @@ struct HeldKey {
 }
 
 impl HeldRows {
-    pub(crate) fn push(&mut self, row: &Row<'_>) {
-        let document = row.document.is_some().then(|| row.document.to_kept_bytes());
+    /// Errors: the operation may not have as much memory.
+    pub(crate) fn push(&mut self, row: &Row<'_>, evaluation: &EvaluationContext<'_>) -> Result<(), QueryError> {
+        let bytes = row.document.bytes();
+        let document = row.document.is_some().then(|| Bytes::copy_from_slice(bytes));
         let key = row.key.map(|key| HeldKey {
             index: key.index.clone(),
             key: key.key.into(),
             type_bits: key.type_bits.into(),
         });
-        self.bytes += document.as_ref().map_or(0, Bytes::len);
-        self.bytes += key.as_ref().map_or(0, |key| key.key.len() + key.type_bits.len());
-        self.rows.push_back(HeldRow {
+        let held = HeldRow {
             id: row.id.clone(),
             document,
             key,
             metadata: row.metadata.cloned(),
-        });
+        };
+        self.memory.grow(evaluation, held.bytes())?;
+        self.bytes += held.bytes();
+        self.rows.push_back(held);
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -62,15 +70,23 @@ impl HeldRows {
     /// Gives rows until none is left or `receive` says stop.
     pub(crate) fn give(&mut self, receive: &mut Receiver<'_>) -> Result<Flow, QueryError> {
         while let Some(row) = self.rows.pop_front() {
+            self.memory.shrink(row.bytes());
             if receive(row.as_row())? == Flow::Stop {
                 return Ok(Flow::Stop);
             }
         }
+        self.rows = VecDeque::new();
+        self.memory.clear();
         Ok(Flow::Continue)
     }
 }
 
 impl HeldRow {
+    fn bytes(&self) -> usize {
+        let key = self.key.as_ref().map_or(0, |key| key.key.len() + key.type_bits.len());
+        size_of::<Self>() + key + self.document.as_ref().map_or(0, Bytes::len)
+    }
+
     fn as_row(&self) -> Row<'_> {
         Row {
             id: self.id.clone(),

@@ -2,28 +2,31 @@
 //!
 //! Each candidate works in turns that grow fourfold, from its own state, until one has given as many results as a first
 //! batch holds or has ended; it wins. When none has by the last turn, the one with most results for its work wins,
-//! earlier candidates (see [`crate::plan::planner::Planner::rank`]) first among equals. The work of the race is thrown
-//! away: the winner starts anew. Scripts are not run: the collection is locked meanwhile.
+//! earlier candidates (see [`crate::plan::planner::Planner::rank`]) first among equals, and one that failed only when
+//! all did. The work of the race is thrown away: the winner starts anew. Scripts are not run: the collection is locked
+//! meanwhile.
 //!
 //! A cached plan runs alone, and what it gives is held back until it has given a first batch or has ended. It fails
 //! where it works many times what it did in its race: the values of this query are not those that it won for. Then
-//! nothing of it has been seen, and there is a race. After a trial that it stood it is watched no more.
+//! nothing of it has been seen, and there is a race. After a trial that it stood it is watched no more. The collection
+//! is locked meanwhile, so a trial that takes long ends: the plan goes on from there as one that stood it.
 
 use super::context::{ExecContext, Run};
 use super::held::HeldRows;
 use super::stage::{Flow, Ran, Stage};
 use crate::QueryError;
-use crate::evaluation::EvaluationContext;
-use crate::plan::cache::WORKS_MIN;
+use crate::evaluation::{EvaluationContext, is_interruption};
+use crate::plan::cache::{WORKS_FACTOR, WORKS_MIN};
 use crate::plan::planner::{Candidate, Planner};
+use std::time::Duration;
 use storage::{CollectionGuard, StorageError};
 
 /// Results that end a race, or the trial of a cached plan.
 pub(crate) const RESULTS_MAX: u64 = 101;
 /// Bytes that the trial of a cached plan holds back.
 const HELD_BYTES_MAX: usize = 4 << 20;
-/// A cached plan may work so many times as much as in its race.
-const WORKS_FACTOR: u64 = 10;
+/// The trial of a cached plan ends after this time: who wants the collection for itself waits for it.
+const TIME_MAX: Duration = Duration::from_secs(1);
 /// Rows looked at in the first turn, and in all turns of one candidate.
 const FIRST_TURN_ROWS: u32 = 32;
 const LAST_TURN_ROWS: u32 = 8192;
@@ -34,6 +37,8 @@ pub(crate) struct Outcome {
     pub(crate) winner: usize,
     /// Rows the winner looked at.
     pub(crate) works: u64,
+    /// The winner had given a first batch or had ended. It needs more than `works` otherwise.
+    pub(crate) is_decided: bool,
     /// The winner has failed, as all others have.
     pub(crate) has_failed: bool,
     /// How far each candidate came, the winner first.
@@ -41,9 +46,9 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    fn of(mut runners: Vec<Runner>, winner: usize, works: u64) -> Self {
+    fn of(mut runners: Vec<Runner>, winner: usize, is_decided: bool) -> Self {
         runners.swap(0, winner);
-        let has_failed = runners[0].has_failed;
+        let (works, has_failed) = (runners[0].works, runners[0].has_failed);
         let tried = runners.into_iter().map(|mut runner| {
             runner.stage.save();
             runner.stage
@@ -51,10 +56,22 @@ impl Outcome {
         Self {
             winner,
             works,
+            is_decided,
             has_failed,
             tried: tried.collect(),
         }
     }
+}
+
+/// How the trial of a cached plan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trial {
+    /// The plan goes on.
+    Stood,
+    /// It worked much more than in its race.
+    TooMuchWork,
+    /// It ended with an error. That may be this query's fault: for others of its shape the plan is as good as before.
+    Failed,
 }
 
 struct Runner {
@@ -108,40 +125,41 @@ pub(crate) fn race(
                 best = Some(best.map_or(key, |best| best.min(key)));
             }
         }
-        if let Some((works, winner)) = best {
-            return Ok(Outcome::of(runners, winner, works));
+        if let Some((_, winner)) = best {
+            return Ok(Outcome::of(runners, winner, true));
         }
         turn *= 4;
     }
     let score = |runner: &Runner| runner.results.saturating_mul(1 << 20) / runner.works.max(1);
-    let mut winner = 0;
-    for (i, runner) in runners.iter().enumerate() {
-        if score(runner) > score(&runners[winner]) {
-            winner = i;
+    // What one that failed has given came with work that was not counted.
+    let mut winner: Option<usize> = None;
+    for (i, runner) in runners.iter().enumerate().filter(|(_, runner)| !runner.has_failed) {
+        if winner.is_none_or(|best| score(runner) > score(&runners[best])) {
+            winner = Some(i);
         }
     }
-    let works = runners[winner].works;
-    Ok(Outcome::of(runners, winner, works))
+    Ok(Outcome::of(runners, winner.unwrap_or(0), false))
 }
 
-/// Runs a cached plan until it has given `results_max` rows, as many as may be held back, or all of them. `None` where
-/// it has failed: it worked much more than the `works` of its race, or ended with an error.
+/// Runs a cached plan until it has given `results_max` rows, as many as may be held back, or all of them, or until it
+/// has failed. What it has given is in `held`. `works` is the work of its race.
 pub(crate) fn try_cached(
     context: ExecContext<'_>,
     guard: &CollectionGuard,
     stage: &mut Stage,
     works: u64,
     results_max: u64,
-) -> Result<Option<HeldRows>, QueryError> {
+    held: &mut HeldRows,
+) -> Result<Trial, QueryError> {
+    let started = context.op.clock().monotonic();
     let evaluation = EvaluationContext::new(context.op).with_scripts(context.scripts);
     let works_max = works.max(WORKS_MIN).saturating_mul(WORKS_FACTOR);
     let mut left = u32::try_from(works_max).unwrap_or(u32::MAX);
-    let mut held = HeldRows::default();
     loop {
         let view = context.data().view()?;
         let run = Run::with_budget(context, &view, guard, &evaluation, left);
         let ran = stage.run(&run, &mut |row| {
-            held.push(&row);
+            held.push(&row, &evaluation)?;
             let is_enough = held.len() as u64 >= results_max || held.bytes() >= HELD_BYTES_MAX;
             Ok(if is_enough { Flow::Stop } else { Flow::Continue })
         });
@@ -150,17 +168,20 @@ pub(crate) fn try_cached(
             Ok(Ran::Yield) => {
                 left = run.rows_left();
                 if left == 0 {
-                    return Ok(None);
+                    return Ok(Trial::TooMuchWork);
                 }
-                context.op.counters().yields.add(1);
+                if context.op.clock().monotonic().saturating_sub(started) >= TIME_MAX {
+                    return Ok(Trial::Stood);
+                }
             }
             Ok(ran) => {
                 held.are_all = ran == Ran::Exhausted;
-                return Ok(Some(held));
+                return Ok(Trial::Stood);
             }
+            Err(error) if is_interruption(&error) => return Err(error),
             Err(_) => {
                 context.op.check_now().map_err(StorageError::from)?;
-                return Ok(None);
+                return Ok(Trial::Failed);
             }
         }
     }

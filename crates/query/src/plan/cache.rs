@@ -4,6 +4,10 @@
 //! its plan has failed a trial the entry is inactive: it gives no plan, but its work stays known. The winner of a race
 //! that worked no more takes its place. One that worked more does not, so that queries that are dear by every plan do
 //! not have the cheap ones run by a plan that is bad for them; the work that is taken for good doubles each time.
+//!
+//! Where no candidate came to an end in its race, the work of the winner is only known to be more than the race allows.
+//! When such a plan fails its trial and the next race ends the same way, it is remembered with the work that it failed
+//! at: so a query that is dear by every plan fails few trials, and then none.
 
 use super::hashes::QueryHashes;
 use super::planner::Choice;
@@ -24,6 +28,8 @@ const ENTRY_BYTES: usize = 512;
 const SHARDS: usize = 16;
 /// Less work than this is not told from it: another race costs more.
 pub(crate) const WORKS_MIN: u64 = 100;
+/// A cached plan may work so many times as much as in its race.
+pub(crate) const WORKS_FACTOR: u64 = 10;
 /// What the work of an inactive entry grows by when a race took more.
 const WORKS_GROWTH: u64 = 2;
 
@@ -31,8 +37,10 @@ const WORKS_GROWTH: u64 = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered {
     pub(crate) choice: Choice,
-    /// Rows looked at in the race.
+    /// Rows looked at in the race, or in trials since.
     pub(crate) works: u64,
+    /// The plan had given a first batch, or had ended, with so much work.
+    pub(crate) is_decided: bool,
     pub(crate) is_active: bool,
     pub(crate) entry: Arc<CacheEntry>,
 }
@@ -101,17 +109,20 @@ impl PlanCache {
     }
 
     /// Remembers a winner, unless it worked more than an inactive entry.
-    pub(crate) fn put(&self, shape: u64, remembered: Remembered) {
+    pub(crate) fn put(&self, shape: u64, mut remembered: Remembered) {
         let own = remembered.bytes();
         if own > SHARD_BYTES_MAX {
             return;
         }
         let mut shard = self.shard(shape).lock();
-        if let Some(inactive) = shard.get_mut(&shape).filter(|there| !there.is_active)
-            && remembered.works > inactive.works.max(WORKS_MIN)
-        {
-            inactive.works = inactive.works.max(WORKS_MIN).saturating_mul(WORKS_GROWTH);
-            return;
+        if let Some(inactive) = shard.get_mut(&shape).filter(|there| !there.is_active) {
+            if !remembered.is_decided && !inactive.is_decided {
+                let failed_at = inactive.works.max(WORKS_MIN).saturating_mul(WORKS_FACTOR);
+                remembered.works = remembered.works.max(failed_at);
+            } else if remembered.works > inactive.works.max(WORKS_MIN) {
+                inactive.works = inactive.works.max(WORKS_MIN).saturating_mul(WORKS_GROWTH);
+                return;
+            }
         }
         let bytes: usize = shard.values().map(Remembered::bytes).sum();
         if shard.len() >= SHARD_ENTRIES_MAX || bytes + own > SHARD_BYTES_MAX {
@@ -145,9 +156,12 @@ impl PlanCache {
         }
     }
 
-    /// The plan has failed its trial.
-    pub(crate) fn deactivate(&self, shape: u64) {
-        if let Some(remembered) = self.shard(shape).lock().get_mut(&shape) {
+    /// The plan has failed its trial. What was put in its place meanwhile stays.
+    pub(crate) fn deactivate(&self, shape: u64, choice: &Choice, works: u64) {
+        if let Some(remembered) = self.shard(shape).lock().get_mut(&shape)
+            && remembered.choice == *choice
+            && remembered.works == works
+        {
             remembered.is_active = false;
         }
     }
@@ -163,6 +177,7 @@ mod tests {
         Remembered {
             choice,
             works,
+            is_decided: true,
             is_active: true,
             entry: Arc::new(CacheEntry {
                 collection: [0; 16],
@@ -188,7 +203,10 @@ mod tests {
         let cache = PlanCache::default();
         let works_of = |cache: &PlanCache| cache.get(7).map(|remembered| remembered.works);
         cache.put(7, remembered(WORKS_MIN, Choice::Union));
-        cache.deactivate(7);
+        cache.deactivate(7, &Choice::Merge, WORKS_MIN);
+        cache.deactivate(7, &Choice::Union, WORKS_MIN + 1);
+        assert_eq!(works_of(&cache), Some(WORKS_MIN), "that was tried before it was put");
+        cache.deactivate(7, &Choice::Union, WORKS_MIN);
         assert_eq!(works_of(&cache), None);
         for _ in 0..3 {
             cache.put(7, remembered(5 * WORKS_MIN, Choice::Merge));
@@ -198,9 +216,30 @@ mod tests {
         }
         cache.put(7, remembered(5 * WORKS_MIN, Choice::Merge));
         assert_eq!(works_of(&cache), Some(5 * WORKS_MIN));
-        cache.deactivate(7);
+        cache.deactivate(7, &Choice::Merge, 5 * WORKS_MIN);
         cache.put(7, remembered(3, Choice::Union));
         assert_eq!(works_of(&cache), Some(3));
+    }
+
+    /// Its trial ended at ten times the work that a race allows, each time anew.
+    #[test]
+    fn what_is_dear_by_every_plan_is_remembered_with_the_work_that_it_failed_at() {
+        let cache = PlanCache::default();
+        let race_max = 50 * WORKS_MIN;
+        let undecided = || Remembered {
+            is_decided: false,
+            ..remembered(race_max, Choice::Union)
+        };
+        let mut works = race_max;
+        for _ in 0..5 {
+            cache.put(7, undecided());
+            assert_eq!(cache.get(7).map(|remembered| remembered.works), Some(works));
+            cache.deactivate(7, &Choice::Union, works);
+            works *= WORKS_FACTOR;
+        }
+        // Which is forgotten once a race was decided.
+        cache.put(7, remembered(3, Choice::Merge));
+        assert_eq!(cache.get(7).map(|remembered| remembered.works), Some(3));
     }
 
     #[test]
