@@ -110,11 +110,19 @@ fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionC
         }
         // Scores are known behind the search, and not while it goes on.
         (before, StageSpec::Match { matcher, .. }) if before.searches() && is_random(matcher.root()) => None,
+        // All in a row at once: what is in front of them may look at every part.
         (StageSpec::Match { .. }, StageSpec::Match { .. }) => {
-            let behind = conjuncts(stages.remove(place + 1));
-            let mut both = conjuncts(stages.remove(place));
-            both.extend(behind);
-            stages.insert(place, match_of(both, context));
+            let mut end = place;
+            let mut searches = false;
+            while let Some(stage) = stages.get(end)
+                && let StageSpec::Match { matcher, .. } = stage
+                && !(searches && is_random(matcher.root()))
+            {
+                searches |= stage.searches();
+                end += 1;
+            }
+            let parts = stages.drain(place..end).flat_map(conjuncts).collect();
+            stages.insert(place, match_of(parts, context));
             Some(place)
         }
         (before, StageSpec::Limit(_) | StageSpec::Skip(_)) if makes_one_of_each(before) => {
@@ -171,6 +179,10 @@ fn move_ahead(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionCon
         MatchExpr::And(parts) => parts.as_slice(),
         other => std::slice::from_ref(other),
     };
+    // What the parts read is not looked up in vain.
+    if !before.last().is_some_and(may_be_passed) {
+        return None;
+    }
     let mut moving = Moving::new(parts);
     // Where parts end up, and which: the last places first.
     let mut stops: Vec<(usize, BTreeSet<usize>)> = Vec::new();
@@ -202,6 +214,20 @@ fn move_ahead(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionCon
         stages.insert(*at, match_of(there, context));
     }
     stops.last().map(|(at, _)| *at)
+}
+
+/// Whether a `$match` may be tested before a stage of this kind, if it reads nothing that the stage changes. See
+/// [`Moving::stop_before`].
+fn may_be_passed(stage: &StageSpec) -> bool {
+    matches!(
+        stage,
+        StageSpec::Planned(_)
+            | StageSpec::Sort { limit: None, .. }
+            | StageSpec::Project { changed: Some(_), .. }
+            | StageSpec::Unwind(_)
+            | StageSpec::Lookup(_)
+            | StageSpec::GraphLookup(_)
+    )
 }
 
 /// Parts of a filter on their way ahead, by what they read.
