@@ -133,6 +133,7 @@ impl Storage {
         // deleted.
         let mut position = None;
         loop {
+            op.check_now()?;
             // A collection or index that is gone or changed is looked at anew by the next pass.
             let guard = match self.collection(op, collection.namespace(), LockMode::IntentExclusive) {
                 Ok(Some(guard)) if guard.version() == collection.version() && guard.uuid() == collection.uuid() => {
@@ -152,7 +153,8 @@ impl Storage {
         }
     }
 
-    /// The next records that the range leads to behind a position, which moves on; `None` where there are no more.
+    /// The next records that the range leads to behind a position, which moves on; `None` where there are no more, and
+    /// where it cannot move on: damaged entries have no position.
     fn expired_records(
         &self,
         index: &Index,
@@ -178,11 +180,15 @@ impl Storage {
             passed.is_some_and(|(key, id)| batch.key(row) == key && batch.id(row) == *id)
         };
         let rows = usize::from(!batch.is_empty() && is_passed(0))..batch.len();
-        let Some(last) = rows.clone().last() else {
+        let Some(last) = rows.clone().rev().find(|row| !batch.key(*row).is_empty()) else {
             return Ok(None);
         };
+        let next = Some((batch.key(last).to_vec(), batch.id(last)));
+        if *position == next {
+            return Ok(None);
+        }
         let mut ids: Vec<_> = rows.map(|row| batch.id(row)).collect();
-        *position = Some((batch.key(last).to_vec(), batch.id(last)));
+        *position = next;
         ids.sort_unstable();
         ids.dedup();
         Ok(Some(ids))

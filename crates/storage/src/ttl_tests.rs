@@ -6,6 +6,7 @@ use crate::RecordId;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{Bson, DateTime, doc, rawdoc};
 use engine::{Batch, Seq};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vfs::Clock;
@@ -160,6 +161,44 @@ fn what_cannot_be_read_stays_and_the_pass_goes_on() {
         told[0]
     );
     assert!(storage.all("b").is_empty());
+}
+
+/// A damaged entry is nowhere: as the last one of a step it sent the next step back to the range's start, for ever where
+/// any other entry stayed.
+#[test]
+fn a_damaged_entry_keeps_no_pass_going() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let spec = index("t", rawdoc! { "t": 1 }, rawdoc! { "expireAfterSeconds": 0 });
+    storage.create_indexes(&op, &ns("c"), &[spec]).unwrap();
+    let now = machine.clock.now_ms();
+    for id in 0..3 {
+        let date = DateTime::from_millis(now - 1_000_000_000);
+        storage.put(&op, "c", rawdoc! { "_id": id, "t": date }).unwrap();
+    }
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    let index = collection
+        .access_paths()
+        .iter()
+        .find(|index| index.name() == "t")
+        .unwrap();
+    let keys = super::dates(index, now);
+    let (Bound::Included(last) | Bound::Excluded(last)) = &keys.end else {
+        panic!("dates end");
+    };
+    // Too short for a record id, and behind all others.
+    let mut batch = Batch::new();
+    batch.put(index.table(), last[..7].to_vec(), b"\0".to_vec());
+    let seq = storage.log.append(&[b"damage"]).unwrap();
+    storage.engine().apply(&batch, seq).unwrap();
+    storage.engine().publish(seq);
+    let mut position = None;
+    let first = storage.expired_records(index, &keys, &mut position).unwrap();
+    assert_eq!(first.map(|ids| ids.len()), Some(4));
+    assert_eq!(storage.expired_records(index, &keys, &mut position).unwrap(), None);
+    assert_eq!(storage.run_ttl_pass().unwrap(), 3);
+    assert!(storage.all("c").is_empty());
+    assert_eq!(storage.run_ttl_pass().unwrap(), 0);
 }
 
 /// A transaction that had changed one expired document kept all others, of all collections, from going.
