@@ -128,9 +128,9 @@ pub(crate) struct Begun<'b> {
 pub(crate) enum WithoutClient {
     /// It is of no use then.
     Ends,
-    /// What it has begun, or may have written, it ends. It does not wait to begin.
+    /// What it has begun it ends. It does not wait for a collection to begin.
     EndsUnlessBegun,
-    /// Nobody was to hear of it anyway.
+    /// It may have written, or nobody was to hear of it anyway.
     #[default]
     GoesOn,
 }

@@ -332,11 +332,21 @@ impl<'c> Call<'c> {
     }
 
     /// What only reads is of no use once the client is gone. Without a reply that is of even less use, and must not
-    /// wait for longer than its connection lasts.
+    /// wait for longer than its connection lasts. What changes one definition does not wait for a collection either: it
+    /// would keep others out of that. All else may have written already.
     fn without_client(&self) -> WithoutClient {
+        const ONE_DEFINITION: [&str; 6] = [
+            "collMod",
+            "createIndexes",
+            "drop",
+            "dropDatabase",
+            "dropIndexes",
+            "renameCollection",
+        ];
+        let is_one_definition = || self.request.has_reply && ONE_DEFINITION.contains(&self.command.name);
         match (self.command.ends_with_client)(self.request.body) {
             true => WithoutClient::Ends,
-            false if self.request.has_reply => WithoutClient::EndsUnlessBegun,
+            false if is_one_definition() => WithoutClient::EndsUnlessBegun,
             false => WithoutClient::GoesOn,
         }
     }

@@ -284,6 +284,8 @@ impl Storage {
             effect
         })?;
         *next_table = meta.next_table;
+        // What else the operation is to change belongs to this.
+        op.outlives_client();
         self.wait_defined(op, seq, &entry, only_adds)?;
         op.note_catalog_changes(changes);
         self.tell_definitions_changed();

@@ -141,7 +141,8 @@ impl Storage {
     /// 1. In the turn, when the catalog stands still, look for the collections and try their locks.
     /// 2. When one is taken, give the turn and all locks back and wait for that one, holding nothing. From here on
     ///    nobody new comes in anywhere: where several collections always have a reader, they would not all be free at
-    ///    once. Readers do come in while a transaction has one of them. A client that has gone ends this wait.
+    ///    once. Readers do come in while a transaction has one of them. Where nothing has been changed yet, a
+    ///    client that has gone may end this wait.
     /// 3. With that one lock, wait for the turn, and begin again. This cannot close a circle: whoever has the turn
     ///    waits for no collection lock, and whoever has a collection comes into others. While writes are held back the
     ///    lock is given back, too, and all may come in.

@@ -346,6 +346,30 @@ fn what_may_fail_about_the_files_of_new_tables_fails_the_commit() {
     assert!(storage.validate(&op, &of("one"), true).unwrap().is_valid());
 }
 
+/// What had changed the first of two definitions, as `collMod` of a time-series collection does, was given up in front
+/// of the second one.
+#[test]
+fn what_has_changed_something_waits_on_without_its_client() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "a", rawdoc! {});
+    let mut transaction = storage.begin_transaction().unwrap();
+    let guard = transaction.collection(&op, &ns("a"), LockMode::IntentShared).unwrap();
+    let waits_for = guard.unwrap().shared.lock.clone();
+    let abandoned = machine.operation();
+    abandoned.abandon();
+    storage.create_collection(&abandoned, &ns("b"), &rawdoc! {}).unwrap();
+    std::thread::scope(|scope| {
+        let drops = scope.spawn(|| storage.drop_collection(&abandoned, &ns("a")));
+        while !waits_for.is_waited_for() {
+            assert!(!drops.is_finished());
+            std::thread::yield_now();
+        }
+        drop(transaction);
+        assert!(drops.join().unwrap().unwrap().is_some());
+    });
+}
+
 /// A transaction that nobody goes on with, and a definition that waits for it: readers of all collections concerned
 /// waited, too.
 #[test]

@@ -126,10 +126,12 @@ fn drop_database(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         ));
     }
     let locals = call.server.storage.local_capped_of(call.database);
+    let is_dropped = call.server.storage.drop_database(&call.operation, call.database)?;
+    // Last: those do not fail, nor wait.
     for local in &locals {
         call.server.storage.drop_local_capped(local.namespace());
     }
-    if call.server.storage.drop_database(&call.operation, call.database)? || !locals.is_empty() {
+    if is_dropped || !locals.is_empty() {
         reply.string("dropped", call.database);
         let prefix = format!("{}.", call.database);
         call.server.metrics.top.retain(|name| !name.starts_with(&prefix));
