@@ -24,7 +24,7 @@ pub(crate) struct Segment {
     pub path: PathBuf,
     /// Some frames' first entries and offsets, rising, `MARK_INTERVAL_BYTES` apart or behind damage.
     marks: Mutex<Vec<(Seq, u64)>>,
-    /// Where its last frame ends; of one that was there when the log was opened, and is not written to, the file.
+    /// Where its last frame ends; of one that recovery has not read, the file.
     written_bytes: AtomicU64,
     /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that
     /// locked.
@@ -183,10 +183,12 @@ impl Catalog {
         self.list.lock().iter().map(|segment| segment.header.file_bytes).sum()
     }
 
-    /// Bytes of them that are written.
-    pub fn written_bytes(&self) -> u64 {
+    /// Bytes that are written of those from the one with `from` on.
+    pub fn written_bytes(&self, from: Seq) -> u64 {
         let list = self.list.lock();
-        let written = list.iter().map(|segment| segment.written_bytes.load(Ordering::Relaxed));
+        let holder = list.iter().rposition(|segment| segment.header.first <= from);
+        let rest = list.iter().skip(holder.unwrap_or(0));
+        let written = rest.map(|segment| segment.written_bytes.load(Ordering::Relaxed));
         written.sum()
     }
 

@@ -377,9 +377,9 @@ impl Log {
         self.shared.catalog.bytes()
     }
 
-    /// Bytes of them that are written: what is preallocated is not among them.
-    pub fn written_bytes(&self) -> u64 {
-        self.shared.catalog.written_bytes()
+    /// Bytes that are written of those from the one with the entry `from` on: what is preallocated is not among them.
+    pub fn written_bytes(&self, from: Seq) -> u64 {
+        self.shared.catalog.written_bytes(from)
     }
 
     /// A reader of the durable entries from `from` on, which may lie in the future. `Purged` when it is gone.

@@ -339,6 +339,7 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, options: &LogOptio
             Err(LogError::Corrupt { .. }) if options.ends_at_damage => {}
             stopped => stopped?,
         }
+        segment.set_written(scanner.offset());
         let cut = scanner.cut()?;
         let Some(next) = next else {
             match cut {

@@ -107,6 +107,26 @@ fn however_full_the_segment_in_use_is_it_is_sealed() {
     }
 }
 
+/// Behind a start it was the size of its file.
+#[test]
+fn a_start_finds_how_much_of_a_sealed_segment_is_written() {
+    let fs = SimulatedFs::new(1);
+    let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
+    log.append(&[b"first"]).unwrap();
+    drop(log.pin(Seq::ZERO).unwrap());
+    log.append(&[b"second"]).unwrap();
+    log.flush().unwrap();
+    assert_eq!(segments(&fs).len(), 2);
+    let written = log.written_bytes(Seq(1));
+    drop(log);
+    let log = Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap();
+    assert_eq!(log.written_bytes(Seq(1)), written);
+    assert!(
+        log.written_bytes(Seq(2)) < written,
+        "the first segment has nothing of it"
+    );
+}
+
 #[test]
 fn without_entries_after_the_mark_the_last_segment_is_pinned() {
     let fs = SimulatedFs::new(1);

@@ -64,7 +64,7 @@ impl Storage {
         let first = self.history_first().unwrap_or_else(|_| self.log.first_seq());
         CollectionStats {
             count: self.last_seq().next().0.saturating_sub(first.0),
-            data_bytes: self.log.written_bytes(),
+            data_bytes: self.log.written_bytes(first),
             storage_bytes: self.log.segment_bytes(),
             memory_bytes: log.buffered_bytes,
             capped: Some(CappedLimits {
