@@ -99,6 +99,7 @@ impl Server {
             command,
             request,
             injected: None,
+            is_help: false,
         };
         let (mut result, outcome) = call.run(&mut reply);
         if outcome.put_off {
@@ -110,7 +111,9 @@ impl Server {
         if result.is_ok() && reply.len() > REPLY_BYTES_MAX {
             result = Err(CommandError::too_large(reply.len()));
         }
-        self.command_counters[place].total.add(1);
+        if !call.is_help {
+            self.command_counters[place].total.add(1);
+        }
         if let Err(error) = result {
             let counters = &self.command_counters[place];
             match error.code {
@@ -152,6 +155,8 @@ struct Call<'c> {
     request: &'c Request<'c>,
     /// The error is a fail point's.
     injected: Option<Injected>,
+    /// It asked what the command is, which is no call of it.
+    is_help: bool,
 }
 
 /// An error that a fail point gives.
@@ -188,6 +193,7 @@ impl<'c> Call<'c> {
             return (Err(error), outcome);
         }
         if generic.help {
+            self.is_help = true;
             // Before anything that is done, checked, waited for or counted for the sake of the command.
             reply.string(
                 "help",

@@ -56,6 +56,10 @@ pub struct Report {
     pub n_upserted: Option<u64>,
     /// Its statements are counted and told one by one.
     pub is_told_by_statement: bool,
+    /// Whether it is one of those that `sampleRate` takes, once that was drawn.
+    pub is_sampled: Cell<Option<bool>>,
+    /// A document of it could not be written to `system.profile`.
+    pub is_profile_lost: Cell<bool>,
     /// The cursor that stays open.
     pub cursor_id: Option<i64>,
     /// The command that made the cursor that it fetches from.

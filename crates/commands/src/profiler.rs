@@ -96,9 +96,14 @@ impl Profiler {
         }
     }
 
-    /// Changes what is asked.
-    pub fn set(&self, database: &str, setting: Setting) {
+    /// Changes what is asked, from what it is by then.
+    pub fn update(&self, database: &str, change: impl FnOnce(&mut Setting)) {
         let mut databases = self.databases.write();
+        let mut setting = match databases.get(database) {
+            Some(asked) => asked.clone(),
+            None => self.at_start(database),
+        };
+        change(&mut setting);
         match setting.filter.is_none() && setting.level == self.at_start(database).level {
             true => drop(databases.remove(database)),
             false => drop(databases.insert(database.to_owned(), setting)),

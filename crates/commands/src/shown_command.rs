@@ -6,19 +6,26 @@
 use crate::metrics::OperationKind;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document};
 use query::raw::Elements;
 use std::io::Write as _;
 
 /// Document sequences of a request, by name.
 pub(crate) type Sequences<'s> = &'s [(&'s str, &'s [u8])];
 
+/// Those that are shown. What is inserted is data, passwords of users that a restore brings along among it.
+const SHOWN_SEQUENCES: &[&str] = &["updates", "deletes", "ops", "nsInfo", "indexes"];
+
 /// The length of a document that is cut before its end is known.
 const CUT: [u8; 4] = i32::MAX.to_le_bytes();
 
 /// See the module. The buffer keeps its memory from one command to the next.
 #[derive(Default)]
-pub(crate) struct ShownCommand(Vec<u8>);
+pub(crate) struct ShownCommand {
+    bytes: Vec<u8>,
+    /// So many of them are the fields of the body, where there are all of these and sequences behind them; otherwise 0.
+    body_bytes: usize,
+}
 
 impl ShownCommand {
     /// A command as far as `bytes_max` bytes of it reach.
@@ -30,17 +37,23 @@ impl ShownCommand {
 
     /// The same in the place of another one.
     pub(crate) fn set(&mut self, body: &RawDocument, sequences: Sequences<'_>, bytes_max: usize) {
-        let (body, bytes) = (body.as_bytes(), &mut self.0);
+        let (body, bytes) = (body.as_bytes(), &mut self.bytes);
         bytes.clear();
-        if sequences.is_empty() {
+        self.body_bytes = 0;
+        let mut sequences = sequences
+            .iter()
+            .filter(|(name, _)| SHOWN_SEQUENCES.contains(name))
+            .peekable();
+        if sequences.peek().is_none() {
             bytes.extend_from_slice(&body[..body.len().min(bytes_max)]);
             return;
         }
         let fields = &body[..body.len() - 1];
         bytes.extend_from_slice(&fields[..fields.len().min(bytes_max)]);
-        let is_whole = sequences
-            .iter()
-            .all(|(name, documents)| append_sequence(bytes, name, documents, bytes_max));
+        if fields.len() <= bytes_max {
+            self.body_bytes = fields.len();
+        }
+        let is_whole = sequences.all(|(name, documents)| append_sequence(bytes, name, documents, bytes_max));
         bytes.push(0);
         match is_whole && bytes.len() <= bytes_max {
             true => set_length(bytes, 0),
@@ -53,24 +66,41 @@ impl ShownCommand {
 
     /// All of it, unless it is cut.
     pub(crate) fn whole(&self) -> Option<&RawDocument> {
-        RawDocument::from_bytes(&self.0).ok()
+        RawDocument::from_bytes(&self.bytes).ok()
     }
 
     /// The fields there are, the last of them perhaps cut.
     pub(crate) fn fields(&self) -> RawDocumentBuf {
-        RawDocumentBuf::from_bytes(closed(&self.0)).unwrap_or_default()
+        RawDocumentBuf::from_bytes(closed(&self.bytes)).unwrap_or_default()
     }
 
-    /// As a document: the command where it is whole and has no more bytes, or else its beginning as text, and its
-    /// comment, which tells operations apart.
+    /// The body as a document, and how many fields it has, where sequences stand behind it and it has no more bytes.
+    fn body(&self, bytes_max: usize) -> Option<(Document, usize)> {
+        let fields = self.bytes.get(..self.body_bytes)?;
+        if fields.is_empty() || fields.len() > bytes_max {
+            return None;
+        }
+        let mut body = fields.to_vec();
+        body.push(0);
+        set_length(&mut body, 0);
+        let body = RawDocumentBuf::from_bytes(body).ok()?;
+        Some((Document::try_from(&*body).ok()?, body.iter().count()))
+    }
+
+    /// As a document: the command where it is whole and has no more bytes. Otherwise its body, and the beginning of
+    /// what came beside it as text; of a long body the beginning as text, and its comment, which tells operations
+    /// apart.
     pub(crate) fn to_document(&self, bytes_max: usize) -> Document {
         let whole = self.whole().filter(|whole| whole.as_bytes().len() <= bytes_max);
         if let Some(whole) = whole.and_then(|whole| Document::try_from(whole).ok()) {
             return whole;
         }
-        let mut text = String::from("{ ");
+        let (mut document, passed, mut text, bytes_max) = match self.body(bytes_max) {
+            Some((body, fields)) => (body, fields, String::new(), bytes_max - self.body_bytes),
+            None => (Document::new(), 0, String::from("{ "), bytes_max),
+        };
         let mut comment = None;
-        for (name, value) in self.fields().iter().map_while(|element| element.ok()) {
+        for (name, value) in self.fields().iter().map_while(|element| element.ok()).skip(passed) {
             text.push_str(&format!("{name}: {}, ", keys::describe::describe_whole(value)));
             if name == "comment" {
                 comment = Bson::try_from(value).ok();
@@ -82,7 +112,7 @@ impl ShownCommand {
         }
         text.truncate(end);
         text.push_str("...");
-        let mut document = doc! { "$truncated": text };
+        document.insert("$truncated", text);
         document.extend(comment.map(|comment| ("comment".to_owned(), comment)));
         document
     }
@@ -102,15 +132,44 @@ fn append_sequence(bytes: &mut Vec<u8>, name: &str, mut documents: &[u8], bytes_
         bytes.push(ElementType::EmbeddedDocument as u8);
         // To a vector everything can be written.
         let _ = write!(bytes, "{place}\0");
-        bytes.extend_from_slice(&documents[..length.min(documents.len()).min(room)]);
-        match documents.get(length..) {
-            Some(rest) if length > 0 && length <= room => documents = rest,
-            _ => return false,
+        let (document, rest) = documents.split_at(length.min(documents.len()));
+        let is_appended = match name {
+            "ops" => append_without_document(bytes, document, bytes_max),
+            _ => {
+                bytes.extend_from_slice(&document[..document.len().min(room)]);
+                length <= room
+            }
+        };
+        if !is_appended || length == 0 || length > document.len() {
+            return false;
         }
+        documents = rest;
         place += 1;
     }
     bytes.push(0);
     set_length(bytes, array);
+    true
+}
+
+/// Appends a statement of `bulkWrite` without the document that it inserts. False where it is cut, or none.
+fn append_without_document(bytes: &mut Vec<u8>, statement: &[u8], bytes_max: usize) -> bool {
+    let Ok(statement) = RawDocument::from_bytes(statement) else {
+        return false;
+    };
+    let start = bytes.len();
+    bytes.extend_from_slice(&CUT);
+    for field in Elements::new(statement).map_while(Result::ok) {
+        if field.name() == b"document" {
+            continue;
+        }
+        let (whole, room) = (field.whole(), bytes_max.saturating_sub(bytes.len()));
+        bytes.extend_from_slice(&whole[..whole.len().min(room)]);
+        if whole.len() > room {
+            return false;
+        }
+    }
+    bytes.push(0);
+    set_length(bytes, start);
     true
 }
 
@@ -239,7 +298,7 @@ mod tests {
         assert_eq!(whole.whole(), Some(&*expected));
         for bytes_max in 4..expected.as_bytes().len() {
             let cut = ShownCommand::of(&body, sequences, bytes_max);
-            assert!(cut.whole().is_none() && cut.0.len() <= bytes_max, "{bytes_max}");
+            assert!(cut.whole().is_none() && cut.bytes.len() <= bytes_max, "{bytes_max}");
             assert!(Document::try_from(&*cut.fields()).is_ok());
         }
         let second = text(&ShownCommand::of(&body, sequences, 180), usize::MAX);
@@ -250,6 +309,43 @@ mod tests {
                 .whole()
                 .is_none()
         );
+    }
+
+    /// Of a thousand updates nothing had a name: neither the command nor its collection.
+    #[test]
+    fn a_body_is_shown_whole_where_only_its_sequences_are_long() {
+        let body = rawdoc! { "update": "c", "comment": "mine", "$db": "test" };
+        let statement = rawdoc! { "q": { "a": 1 }, "u": { "$set": { "b": 1 } } };
+        let statements = statement.as_bytes().repeat(1000);
+        let shown = ShownCommand::of(&body, &[("updates", &statements)], 4096).to_document(4096);
+        assert!(shown.keys().eq(["update", "comment", "$db", "$truncated"]));
+        let cut = shown.get_str("$truncated").expect("text");
+        assert!(
+            cut.starts_with("updates: [ { q: { a: 1") && cut.ends_with("...") && cut.len() < 4096,
+            "{cut}"
+        );
+    }
+
+    #[test]
+    fn what_is_inserted_is_not_shown() {
+        let body = rawdoc! { "insert": "c", "$db": "test" };
+        let documents = rawdoc! { "secret": 1 }.into_bytes();
+        let shown = ShownCommand::of(&body, &[("documents", &documents)], 4096);
+        assert_eq!(shown.whole(), Some(&*body));
+        let body = rawdoc! { "bulkWrite": 1 };
+        let insert = rawdoc! { "insert": 0, "document": { "secret": 1 } };
+        let update = rawdoc! { "update": 0, "filter": { "a": 1 }, "updateMods": { "$set": { "b": 1 } } };
+        let statements = [insert.as_bytes(), update.as_bytes()].concat();
+        let names = rawdoc! { "ns": "test.c" }.into_bytes();
+        let sequences: Sequences<'_> = &[("ops", &statements), ("nsInfo", &names)];
+        let expected = rawdoc! { "bulkWrite": 1, "ops": [{ "insert": 0 }, update], "nsInfo": [{ "ns": "test.c" }] };
+        assert_eq!(ShownCommand::of(&body, sequences, 4096).whole(), Some(&*expected));
+        for bytes_max in 4..expected.as_bytes().len() {
+            let cut = ShownCommand::of(&body, sequences, bytes_max);
+            assert!(cut.whole().is_none() && cut.bytes.len() <= bytes_max, "{bytes_max}");
+            assert!(Document::try_from(&*cut.fields()).is_ok());
+            assert!(!format!("{:?}", cut.to_document(4096)).contains("secret"));
+        }
     }
 
     #[test]

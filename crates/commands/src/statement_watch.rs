@@ -9,7 +9,9 @@ use crate::metrics::OperationKind;
 use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry};
 use crate::profiler::ProfilingLevel;
 use crate::shown_command::ShownCommand;
-use bson::RawDocument;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::spec::ElementType;
+use query::raw::{self, Elements, Frame};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,6 +25,8 @@ pub(crate) struct StatementWatch<'s> {
     statement: &'s RawDocument,
     began: Duration,
     before: OperationCounters,
+    /// A statement before it has sorted.
+    has_sorted: bool,
 }
 
 impl<'s> StatementWatch<'s> {
@@ -36,12 +40,15 @@ impl<'s> StatementWatch<'s> {
         // That of the statement before is none of this one's.
         call.report.plan_summary = Cow::Borrowed("");
         call.report.is_told_by_statement = true;
+        let counters = call.operation.counters();
+        let has_sorted = counters.forget_sort();
         Self {
             kind,
             namespace,
             statement,
             began: call.server.env.clock.monotonic(),
-            before: call.operation.counters().since(&OperationCounters::default()),
+            before: counters.since(&OperationCounters::default()),
+            has_sorted,
         }
     }
 
@@ -55,23 +62,31 @@ impl<'s> StatementWatch<'s> {
         let server = call.server;
         let time = server.env.clock.monotonic().saturating_sub(self.began);
         server.record_usage(self.namespace, self.kind.usage(), time);
+        if call.report.plan_summary.starts_with("COLLSCAN") {
+            server.metrics.queries.collection_scans.add(1);
+        }
         let setting = server.profiler.get(self.namespace.db());
         let slow_ms = server.parameters.slow_ms.load(Ordering::Relaxed);
         let is_slow = time.as_millis() as i64 >= slow_ms.max(0);
         let is_logged_all = server.logger.enabled(Component::Command, 1);
         let is_profiled_all = setting.level == ProfilingLevel::All;
-        if !(is_slow || is_logged_all || is_profiled_all || setting.filter.is_some()) {
-            return;
+        let is_asked = is_slow || is_logged_all || is_profiled_all || setting.filter.is_some();
+        let counters = is_asked.then(|| call.operation.counters().since(&self.before));
+        if self.has_sorted {
+            // It is so of the command as a whole.
+            call.operation.counters().note_sort();
         }
+        let Some(counters) = counters else { return };
         let name = self.kind.op("update");
+        let statement = by_common_names(self.kind, self.statement);
         let entry = OperationEntry {
             sort: name,
             op: name,
             namespace: self.namespace.as_str().to_owned(),
-            command: ShownCommand::of(self.statement, &[], COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX),
+            command: ShownCommand::of(&statement, &[], COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX),
             time,
             working: time,
-            counters: &call.operation.counters().since(&self.before),
+            counters: &counters,
             documents,
             error,
             reply: None,
@@ -81,7 +96,62 @@ impl<'s> StatementWatch<'s> {
             entry.log(call);
         }
         if is_profiled_all || is_found && setting.level == ProfilingLevel::Slow {
-            server.write_profile(self.namespace.db(), &entry.profile(call));
+            server.write_profile(&call.report, self.namespace.db(), &entry.profile(call));
         }
+    }
+}
+
+/// A statement with the names that `update` and `delete` have for its fields: those of `bulkWrite` are others.
+fn by_common_names(kind: OperationKind, statement: &RawDocument) -> Cow<'_, RawDocument> {
+    let fields = || Elements::new(statement).map_while(Result::ok);
+    if !fields().any(|field| field.name() == b"filter") {
+        return Cow::Borrowed(statement);
+    }
+    let is_delete = kind == OperationKind::Remove;
+    let mut is_multi = false;
+    let mut bytes = Vec::new();
+    let frame = Frame::begin(&mut bytes);
+    for field in fields() {
+        let name = match field.name() {
+            // A place in `nsInfo`: the entry has the name.
+            b"update" | b"delete" => continue,
+            b"multi" if is_delete => {
+                is_multi = matches!(field.value(), Ok(RawBsonRef::Boolean(true)));
+                continue;
+            }
+            b"filter" => "q".as_bytes(),
+            b"updateMods" => "u".as_bytes(),
+            b"constants" => "c".as_bytes(),
+            name => name,
+        };
+        raw::append(&mut bytes, field.kind(), name, field.value_bytes());
+    }
+    if is_delete {
+        let limit = i32::from(!is_multi);
+        raw::append(&mut bytes, ElementType::Int32 as u8, b"limit", &limit.to_le_bytes());
+    }
+    frame.finish(&mut bytes);
+    RawDocumentBuf::from_bytes(bytes).map_or(Cow::Borrowed(statement), Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    #[test]
+    fn statements_of_bulk_writes_have_the_names_of_others() {
+        let common = |kind, statement: &RawDocument| by_common_names(kind, statement).into_owned();
+        let update = rawdoc! { "update": 3, "filter": { "a": 1 }, "updateMods": { "b": 1 }, "multi": true };
+        let told = rawdoc! { "q": { "a": 1 }, "u": { "b": 1 }, "multi": true };
+        assert_eq!(common(OperationKind::Update, &update), told);
+        assert_eq!(common(OperationKind::Update, &told), told);
+        let delete = rawdoc! { "delete": 0, "filter": { "a": 1 }, "multi": true };
+        assert_eq!(
+            common(OperationKind::Remove, &delete),
+            rawdoc! { "q": { "a": 1 }, "limit": 0 }
+        );
+        let delete = rawdoc! { "delete": 0, "filter": {} };
+        assert_eq!(common(OperationKind::Remove, &delete), rawdoc! { "q": {}, "limit": 1 });
     }
 }

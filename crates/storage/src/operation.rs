@@ -690,6 +690,11 @@ impl OperationCounters {
         self.has_sort_stage.0.store(1, Ordering::Relaxed);
     }
 
+    /// Whether one has; that it has is forgotten.
+    pub fn forget_sort(&self) -> bool {
+        self.has_sort_stage.0.swap(0, Ordering::Relaxed) > 0
+    }
+
     /// Whether anything has been spilled.
     pub fn has_spilled(&self) -> bool {
         self.spilled.iter().any(|spilled| spilled.spills.get() > 0)

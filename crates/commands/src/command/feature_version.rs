@@ -45,6 +45,7 @@ impl Server {
         match self.storage.drop_abandoned(&self.new_operation()) {
             Ok(dropped) => {
                 for namespace in dropped {
+                    self.metrics.top.forget(namespace.as_str());
                     let attributes = doc! { "namespace": namespace.as_str() };
                     let message = "Dropped a temporary collection that was left when its operation was cut short";
                     self.logger

@@ -6,7 +6,7 @@
 use crate::arguments::{is_generic, number_as_i64};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
-use crate::invocation::Invocation;
+use crate::invocation::{Invocation, Report};
 use crate::logger::id;
 use crate::metrics::OperationKind;
 use crate::profiler::{BYTES, COLLECTION, LOCAL_BYTES_MAX, ProfileFilter, ProfilingLevel, Setting};
@@ -52,31 +52,32 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let number = arguments.integer("profile", call.target()?)?;
     let (mut slow_ms, mut sample_rate) = (None, None);
+    // Of those that are given: that there is none is one, too.
+    let mut filter = None;
     let was = call.server.profiler.get(call.database);
-    let mut filter = was.filter.clone();
     // The filter outlives the call.
     let parsing = ExpressionContext::new(call.operation.started_ms(), Arc::clone(&call.server.env.random));
     call.for_each_field(|name, value| {
         match (name, value) {
             ("slowms", value) => slow_ms = Some(arguments.integer(name, value)?),
             ("sampleRate", value) => sample_rate = Some(rate(value)?),
-            ("filter", RawBsonRef::String("unset")) => filter = None,
+            ("filter", RawBsonRef::String("unset")) => filter = Some(None),
             ("filter", value) => {
                 let document = arguments.document(name, value)?;
-                filter = Some(Arc::new(ProfileFilter {
+                filter = Some(Some(Arc::new(ProfileFilter {
                     document: Document::try_from(document)?,
                     matcher: Matcher::parse(document, &parsing)?,
-                }));
+                })));
             }
             _ => return Ok(false),
         }
         Ok(true)
     })?;
     let level = match number {
-        -1 => was.level,
-        number => ProfilingLevel::of_number(number).ok_or_else(|| {
+        -1 => None,
+        number => Some(ProfilingLevel::of_number(number).ok_or_else(|| {
             CommandError::bad_value(format!("profiling level must be one of -1, 0, 1 and 2, not {number}"))
-        })?,
+        })?),
     };
     let parameters = &call.server.parameters;
     reply.int32("was", was.level as i32);
@@ -86,7 +87,8 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.value("filter", &filter.document.clone().into());
         reply.string("note", "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines.");
     }
-    if level != ProfilingLevel::Off {
+    // Who only asks makes no collection.
+    if level.is_some_and(|level| level != ProfilingLevel::Off) {
         if call.database == "local" {
             return Err(CommandError::bad_value("the database local is not profiled"));
         }
@@ -102,7 +104,16 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if let Some(rate) = sample_rate {
         call.server.profiler.set_sample_rate(rate);
     }
-    call.server.profiler.set(call.database, Setting { level, filter });
+    if level.is_none() && filter.is_none() {
+        return Ok(());
+    }
+    call.server.profiler.update(call.database, |setting| {
+        // What is not given stays as it is now: somebody else may have changed it since it was read above.
+        setting.level = level.unwrap_or(setting.level);
+        if let Some(filter) = filter {
+            setting.filter = filter;
+        }
+    });
     Ok(())
 }
 
@@ -211,28 +222,39 @@ pub fn check_dropped(server: &Server, namespace: &Namespace) -> Result<()> {
 /// slow and one of those that `sampleRate` takes?
 pub fn is_found(call: &Invocation<'_>, setting: &Setting, is_slow: bool, entry: &dyn Fn() -> Document) -> bool {
     match &setting.filter {
-        None => is_slow && is_sampled(call.server),
+        None => is_slow && is_sampled(call),
         // What it cannot be asked about it does not find.
         Some(filter) => RawDocumentBuf::try_from(&entry())
             .is_ok_and(|entry| filter.matcher.matches(&entry, &call.evaluation()).unwrap_or(false)),
     }
 }
 
-fn is_sampled(server: &Server) -> bool {
-    let rate = server.profiler.sample_rate();
-    // 53 bits, as a number from 0 to 1 has.
-    rate >= 1.0 || ((server.env.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64) < rate
+/// Drawn once a call: its statements are told together with it.
+fn is_sampled(call: &Invocation<'_>) -> bool {
+    let drawn = &call.report.is_sampled;
+    let is_sampled = drawn.get().unwrap_or_else(|| {
+        let rate = call.server.profiler.sample_rate();
+        // 53 bits, as a number from 0 to 1 has.
+        rate >= 1.0 || ((call.server.env.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64) < rate
+    });
+    drawn.set(Some(is_sampled));
+    is_sampled
 }
 
 impl Server {
-    /// Writes the document of an operation. What cannot be written is missing: the operation itself is done.
-    pub(crate) fn write_profile(self: &Arc<Self>, database: &str, entry: &Document) {
+    /// Writes the document of an operation. What cannot be written is missing: the operation itself is done. Of one
+    /// call no more is written then: each of its statements would wait as long as this one has.
+    pub(crate) fn write_profile(self: &Arc<Self>, report: &Report, database: &str, entry: &Document) {
+        if report.is_profile_lost.get() {
+            return;
+        }
         let mut document = doc! { "_id": ObjectId::new() };
         document.extend(entry.clone());
         let written = RawDocumentBuf::try_from(&document)
             .map_err(CommandError::from)
             .and_then(|document| self.put_profile(&Namespace::new(database, COLLECTION)?, document));
         if let Err(error) = written {
+            report.is_profile_lost.set(true);
             let attributes = doc! { "db": database, "error": &error.message };
             let message = "An operation could not be written to system.profile";
             self.logger

@@ -168,8 +168,9 @@ struct Own {
 }
 
 impl Own {
-    /// A heartbeat comes every few seconds. What consensus knows of another member since then is later: of a follower
-    /// what it has acknowledged, of the leader that it has whatever this member shows.
+    /// A heartbeat comes every few seconds, or is lost. What consensus knows of another member since then is later: of
+    /// a follower what it has acknowledged, of the leader that it has whatever this member shows, since that is what a
+    /// majority has. What this member has written beyond that the leader may lack.
     fn bring_up_to_date(&self, peer: &mut PeerState, call: &Invocation<'_>, is_leader: bool) {
         let storage = &call.server.storage;
         // Nobody is told to be ahead of the leader.
@@ -182,9 +183,10 @@ impl Own {
         };
         let follower = self.followers.iter().find(|follower| follower.id == peer.consensus_id);
         let (applied, durable) = match (is_leader, follower) {
+            (true, _) if self.durable.seq > self.applied.seq => (Some(self.applied), Some(self.applied)),
             (true, _) => (Some(self.applied), Some(self.durable)),
-            (false, Some(follower)) if peer.is_up => (point(follower.applied), point(follower.durable)),
-            _ => return,
+            (false, Some(follower)) => (point(follower.applied), point(follower.durable)),
+            (false, None) => return,
         };
         let later = |point: Option<AppliedPoint>, told: ClusterTime| point.filter(|point| point.time > told);
         if let Some(applied) = later(applied, peer.applied) {

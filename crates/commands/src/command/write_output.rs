@@ -143,7 +143,10 @@ impl Output {
         };
         // By an operation of its own: the call's may have been interrupted.
         let cleaning = call.server.new_operation();
-        call.server.storage.drop_collection(&cleaning, temporary.namespace())?;
+        let dropped = call.server.storage.drop_collection(&cleaning, temporary.namespace());
+        // Nobody has its name again.
+        call.server.metrics.top.forget(temporary.namespace().as_str());
+        dropped?;
         Ok(())
     }
 }

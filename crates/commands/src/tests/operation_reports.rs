@@ -4,6 +4,7 @@
 use super::{Bench, code, first_batch, succeeded};
 use crate::Request;
 use crate::logger::Ring;
+use crate::profiler::ProfilingLevel;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use serde_json::Value;
 
@@ -31,6 +32,16 @@ fn help_is_told_and_nothing_is_done() {
     }
     assert!(!bench.server.is_shutting_down());
     assert_eq!(state(), before);
+    let status = succeeded(bench.admin(doc! { "serverStatus": 1 }));
+    let counted = status
+        .get_document("metrics")
+        .unwrap()
+        .get_document("commands")
+        .unwrap();
+    assert!(
+        !counted.contains_key("drop") && !counted.contains_key("dropDatabase"),
+        "{counted}"
+    );
     // What is no help is done.
     bench.ok(doc! { "drop": "c", "help": false });
     assert_eq!(first_batch(&bench.ok(doc! { "find": "c" })).len(), 0);
@@ -279,6 +290,41 @@ fn the_profiling_level_is_told_to_who_may_read_the_profile() {
     }
     let nobody = bench.user("nobody", &[]);
     assert_eq!(code(&bench.run_as(&nobody, "test", doc! { "profile": -1 })), 13);
+}
+
+/// Who asked put back what was changed in the meantime, and made collections.
+#[test]
+fn to_ask_for_the_profiling_level_changes_nothing() {
+    let bench = Bench::new();
+    let level = |database: &str| bench.server.profiler.get(database).level;
+    bench
+        .server
+        .profiler
+        .update("unheard", |setting| setting.level = ProfilingLevel::All);
+    let asked = succeeded(bench.run_as(&bench.client, "unheard", doc! { "profile": -1 }));
+    assert_eq!(asked.get_i32("was").ok(), Some(2));
+    assert_eq!(level("unheard"), ProfilingLevel::All);
+    assert!(!bench.server.storage.catalog().database_exists("unheard"));
+    // A level stays where only a filter is given, and a filter where only a level is.
+    bench.ok(doc! { "profile": 1, "filter": { "op": "query" } });
+    bench.ok(doc! { "profile": 2 });
+    bench.ok(doc! { "profile": -1, "filter": { "op": "insert" } });
+    assert_eq!(level("test"), ProfilingLevel::All);
+    bench.ok(doc! { "profile": 0 });
+    let asked = bench.ok(doc! { "profile": -1 });
+    assert_eq!(asked.get_document("filter").ok(), Some(&doc! { "op": "insert" }));
+}
+
+/// Each had a name that never comes back, and its figures stayed.
+#[test]
+fn top_forgets_what_an_output_was_gathered_in() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let same = doc! { "$set": { "_id": 7 } };
+    let refused = doc! { "aggregate": "c", "pipeline": [same, { "$out": "out" }], "cursor": {} };
+    assert_eq!(bench.code(refused), 11000);
+    let known = bench.server.metrics.top.all();
+    assert!(!known.is_empty() && !known.keys().any(|name| name.contains("tmp.agg_out")));
 }
 
 /// A filter that was lost on its way found everything.
