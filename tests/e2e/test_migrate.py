@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -284,12 +284,39 @@ def test_text_that_is_not_utf8_comes_along_as_it_is_asked_for(latin1, tmp_path):
     assert "--invalidUtf8" in stopped.stderr and not (tmp_path / "new").exists()
     for how, expected in [("skip", [{"_id": 1}, {"_id": 3}]), ("replace", [{"_id": 1}, {"_id": 2, "name": "caf\ufffd"}, {"_id": 3}])]:
         done = migrate(*line, "--invalidUtf8", how)
-        assert done.returncode == 0 and "document with _id 2" in done.stderr, done.stderr
+        assert done.returncode == (1 if how == "skip" else 0) and "document with _id 2" in done.stderr, done.stderr
+        told = "1 left out for text" if how == "skip" else "was replaced in 1"
+        assert told in done.stderr and ("but for 1 left out" in done.stderr) == (how == "skip"), done.stderr
         copy = Server(tmp_path / how, None)
         copy.data.rmdir()
         (tmp_path / "new").rename(copy.data)
         with copy:
             assert list(copy.client().shop.people.find().sort("_id", 1)) == expected
+
+
+def test_measurements_and_users_with_text_that_is_not_utf8_come_along(latin1, tmp_path):
+    texts = ["a", "caf#", "z"]
+    with MongoClient("127.0.0.1", latin1) as client:
+        client.shop.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+        begin = datetime(2024, 1, 1, 12)
+        rows = [{"_id": n, "t": begin + timedelta(seconds=n), "m": "a", "v": text} for n, text in enumerate(texts)]
+        client.shop.x.insert_many(rows)
+        client.admin.command("createUser", "bob", pwd="b", roles=[], customData={"city": "caf#"})
+    line = ["--from", f"mongodb://127.0.0.1:{latin1}", "--to-engine", ENGINES[-1], "--out", tmp_path / "new"]
+    stopped = migrate(*line)
+    assert stopped.returncode == 1 and "admin.system.users" in stopped.stderr and "--invalidUtf8" in stopped.stderr
+    assert "restoring" not in stopped.stderr
+    expected = {"skip": (["a", "z"], []), "replace": (["a", "caf\ufffd", "z"], [{"city": "caf\ufffd"}])}
+    for how, (values, users) in expected.items():
+        done = migrate(*line, "--invalidUtf8", how)
+        assert done.returncode == (1 if how == "skip" else 0) and "the same in" in done.stderr, done.stderr
+        copy = Server(tmp_path / how, None)
+        copy.data.rmdir()
+        (tmp_path / "new").rename(copy.data)
+        with copy:
+            client = copy.client()
+            assert [found["v"] for found in client.shop.x.find().sort("t", 1)] == values
+            assert [user.get("customData") for user in client.admin["system.users"].find()] == users
 
 
 def test_text_that_is_not_utf8_is_exported(latin1):

@@ -394,6 +394,57 @@ def test_of_a_log_only_operations_that_are_asked_for_are_looked_at(server, shop,
     assert shop.people.find_one({"_id": 11})["name"] == "caf\ufffd"
 
 
+def test_changes_of_a_document_that_was_left_out_make_none(server, shop, tmp_path):
+    """An update made a document of the change alone."""
+    folder = dump(tmp_path / "dump", people=([{"_id": 1}, {"_id": 2, "name": "caf#"}], {}))
+    latin1_file(folder / "shop" / "people.bson")
+    entry = lambda op, o, **more: {"op": op, "ns": "shop.people", "o": o, **more}
+    change = lambda _id: entry("u", {"$v": 2, "diff": {"i": {"n": 1}}}, o2={"_id": _id})
+    log(
+        folder,
+        change(1),
+        change(2),
+        entry("i", {"_id": 3, "name": "caf#"}),
+        change(3),
+        entry("i", {"_id": 4, "name": "caf#"}),
+        entry("u", {"_id": 4, "name": "d"}, o2={"_id": 4}),
+        change(4),
+    )
+    latin1_file(folder / "oplog.bson")
+    done = restore(server, "--oplogReplay", "--invalidUtf8", "skip", folder)
+    assert done.returncode == 1 and "5 left out" in done.stderr, done.stderr
+    assert list(shop.people.find().sort("_id", 1)) == [{"_id": 1, "n": 1}, {"_id": 4, "name": "d", "n": 1}]
+
+
+@pytest.mark.parametrize("how", ["skip", "replace"])
+@pytest.mark.parametrize("where", ["dump", "log"])
+def test_changes_of_a_bucket_with_text_that_is_not_utf8_are_left_out(server, shop, tmp_path, how, where):
+    """Later changes made a bucket of nothing, or counted by rows that were others by then."""
+    options = {"timeseries": {"timeField": "t", "metaField": "m"}}
+    shop.create_collection("x", **options)
+    time = datetime.datetime(2024, 1, 1, 12)
+    rows = [{"_id": n, "t": time + datetime.timedelta(seconds=n), "m": "a", "v": text} for n, text in enumerate(["caf#", "b"])]
+    shop.x.insert_many(rows)
+    [bucket] = shop["system.buckets.x"].find()
+    folder = dump(tmp_path / "dump", x=(None, {"options": options, "indexes": [], "type": "timeseries"}))
+    file = folder / "shop" / "system.buckets.x.bson"
+    file.write_bytes(bson.encode(bucket) if where == "dump" else b"")
+    values = {"_id": 2, "t": time + datetime.timedelta(seconds=2), "v": "c"}
+    diff = {"sdata": {f"s{name}": {"i": {"2": value}} for name, value in values.items()}}
+    change = {"op": "u", "ns": "shop.system.buckets.x", "o": {"$v": 2, "diff": diff}, "o2": {"_id": bucket["_id"]}}
+    made = [] if where == "dump" else [{"op": "i", "ns": "shop.system.buckets.x", "o": bucket}]
+    log(folder, *made, change)
+    for path in [file, folder / "oplog.bson"]:
+        latin1_file(path)
+    done = restore(server, "--drop", "--oplogReplay", "--invalidUtf8", how, folder)
+    assert done.returncode == 1 and "the log: left out" in done.stderr, done.stderr
+    expected = [] if where == "log" else ["b"] if how == "skip" else ["caf\ufffd", "b"]
+    assert [found["v"] for found in shop.x.find().sort("t", 1)] == expected
+    assert shop.command("validate", "x", full=True)["valid"]
+    shop.x.insert_one({"_id": 9, "t": time + datetime.timedelta(seconds=9), "m": "a", "v": "d"})
+    assert shop.x.count_documents({}) == len(expected) + 1
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_buckets_with_text_that_is_not_utf8(server, shop, tmp_path, version):
     """U+FFFD sorts elsewhere than a byte: a bucket's extents were no longer its own, and it was refused. Compressed

@@ -5,17 +5,20 @@
 
 use crate::client::Client;
 use crate::error::Result;
+use crate::found::Found;
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
 use crate::server::Server;
+use crate::texts::Texts;
 use bench::interrupt::Interrupt;
-use bson::Document;
+use bson::{Document, RawDocument, RawDocumentBuf};
 use indicatif::ProgressBar;
+use query::timeseries;
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use storage::TimeseriesOptions;
 use wire::InvalidText;
-use wire::limits::DOCUMENT_BYTES_MAX;
 
 /// Collections of a server's own that hold what users have made.
 pub const OWN_COLLECTIONS: [&str; 3] = ["system.js", "system.users", "system.roles"];
@@ -52,9 +55,13 @@ pub fn summaries(
             if name.starts_with("system.") && !OWN_COLLECTIONS.contains(&name) {
                 continue;
             }
+            let is_of_users = matches!(name, "system.users" | "system.roles");
             let summary = summary(&mut client, &namespace, &entry, invalid_text, progress)
                 .map_err(|error| error.of(&namespace))?;
-            found.insert(namespace, summary);
+            // These are made with the first user or role.
+            if !is_of_users || summary.documents > 0 {
+                found.insert(namespace, summary);
+            }
         }
     }
     Ok(found)
@@ -68,6 +75,10 @@ fn summary(
     progress: &ProgressBar,
 ) -> Result<Summary> {
     let metadata = Metadata::of_listed(entry);
+    let series = RawDocumentBuf::try_from(&metadata.options).ok();
+    let series = series
+        .filter(|_| metadata.kind == CollectionKind::TimeSeries)
+        .and_then(|options| TimeseriesOptions::of(&options));
     let mut summary = Summary {
         kind: metadata.kind,
         options: metadata.options.into_iter().collect(),
@@ -89,13 +100,8 @@ fn summary(
     let is_ordered = summary.options.get("capped").and_then(bson::Bson::as_bool) == Some(true);
     client.find(&namespace.of_documents(summary.kind), None, &mut |document| {
         progress.inc(document.as_bytes().len() as u64);
-        let invalid = invalid_text.filter(|_| !matches!(wire::validate_structure(document.as_bytes()), Ok(None)));
-        let stored = match invalid {
-            None => Cow::Borrowed(document.as_bytes()),
-            Some(invalid) => match invalid.stored(document.as_bytes(), DOCUMENT_BYTES_MAX) {
-                Some(stored) => Cow::Owned(stored),
-                None => return Ok(()),
-            },
+        let Some(stored) = stored(document, series.as_deref(), invalid_text)? else {
+            return Ok(());
         };
         let mut hasher = Sha256::new();
         if is_ordered {
@@ -113,6 +119,37 @@ fn summary(
         Ok(())
     })?;
     Ok(summary)
+}
+
+/// The bytes that a restoration stores of a document; `None` for nothing.
+fn stored<'d>(
+    document: &'d RawDocument,
+    series: Option<&TimeseriesOptions>,
+    invalid_text: Option<InvalidText>,
+) -> Result<Option<Cow<'d, [u8]>>> {
+    let as_found = Cow::Borrowed(document.as_bytes());
+    if invalid_text.is_none() && series.is_none() {
+        return Ok(Some(as_found));
+    }
+    let found = Found::of_server(document);
+    if found.is_valid() && series.is_none() {
+        return Ok(Some(as_found));
+    }
+    let mut texts = Texts::new(invalid_text);
+    let restored = match series {
+        // Without a choice such text has ended the restoration.
+        Some(options) if invalid_text.is_some() => texts.bucket(&found, options)?,
+        Some(_) => Some(Cow::Borrowed(found.as_found())),
+        None => texts.document(&found)?,
+    };
+    let Some(restored) = restored else {
+        return Ok(None);
+    };
+    let restored: &RawDocument = &restored;
+    // Servers keep buckets uncompressed.
+    let adopted = series.and_then(|options| timeseries::adopted(restored, options).ok());
+    let bytes = adopted.map_or_else(|| restored.as_bytes().to_vec(), Cow::into_owned);
+    Ok(Some(Cow::Owned(bytes)))
 }
 
 /// A sentence for everything in which the second is not as the first.

@@ -25,6 +25,12 @@ impl Found {
         }
     }
 
+    /// A document that a server gave.
+    pub fn of_server(document: &RawDocument) -> Self {
+        let invalid = wire::validate_structure(document.as_bytes()).ok().flatten();
+        Self::new(document.to_owned(), 0, invalid)
+    }
+
     /// As it is in the file.
     pub(crate) fn as_found(&self) -> &RawDocument {
         &self.document

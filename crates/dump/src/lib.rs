@@ -15,6 +15,7 @@ mod dump;
 mod error;
 mod found;
 mod indexes;
+mod left_out;
 mod loading;
 mod metadata;
 mod namespace;

@@ -4,12 +4,14 @@ use crate::client::{Client, Inserted};
 use crate::error::{DumpError, Result};
 use crate::found::Found;
 use crate::indexes::{self, binary_order, is_of_ids};
+use crate::left_out::id_of_found;
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
 use crate::restore::{RestoreOptions, Restored};
 use crate::texts::Texts;
 use crate::users_and_roles;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use std::borrow::Cow;
 use std::sync::Arc;
 use storage::TimeseriesOptions;
 
@@ -153,6 +155,16 @@ impl<'a> Loading<'a> {
             Some(options) => self.texts.bucket(found, options)?,
             None => self.texts.document(found)?,
         };
+        let fits_log = match &document {
+            None => false,
+            // Another bucket than the log's has other rows, or other extents. One that cannot be made anew is refused.
+            Some(document) if self.timeseries.is_some() => found.is_valid() && matches!(document, Cow::Borrowed(_)),
+            Some(_) => true,
+        };
+        if !fits_log && self.options.oplog.is_some() && !self.restored.left_out.is_full() {
+            let namespace = self.source.of_documents(self.metadata.kind);
+            self.restored.left_out.add(namespace, id_of_found(found));
+        }
         match document {
             Some(document) => self.add(client, &document),
             None => {

@@ -8,11 +8,14 @@ use crate::client::Client;
 use crate::error::{DumpError, Result};
 use crate::found::Found;
 use crate::indexes::{PendingIndexes, binary_order};
+use crate::left_out::{LEFT_OUT_MAX, LeftOut, id_of};
 use crate::namespace::{BUCKETS_PREFIX, Filter, Namespace};
 use crate::oplog::{Command, applicable, inner, malformed};
 use crate::texts::Texts;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, Timestamp, doc};
+use query::timeseries;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
@@ -62,6 +65,10 @@ pub(crate) struct Replay<'a> {
     subject: String,
     /// What becomes of operations with text that is not UTF-8.
     pub(crate) texts: Texts,
+    /// Documents whose changes are left out. It is bounded between entries.
+    pub(crate) left_out: LeftOut,
+    /// Whether it ended as these were too many.
+    gives_up: bool,
     /// Ends at the first view that the server refuses.
     stops: bool,
 }
@@ -103,6 +110,8 @@ impl<'a> Replay<'a> {
             passed_over: BTreeMap::new(),
             subject: subject.to_owned(),
             texts,
+            left_out: LeftOut::default(),
+            gives_up: false,
             stops,
         }
     }
@@ -115,12 +124,15 @@ impl<'a> Replay<'a> {
             .get_timestamp("ts")
             .map_err(|_| malformed("an entry without ts"))?;
         self.has_ended |= self.until.is_some_and(|until| time >= until);
+        if !self.has_ended && self.left_out.is_full() {
+            (self.has_ended, self.gives_up) = (true, true);
+        }
         if self.has_ended {
             return Ok(());
         }
         let kind = entry.get_str("op").map_err(|_| malformed("an entry without op"))?;
         if kind != "c" {
-            return self.operation(self.read(entry, found.as_found(), found)?);
+            return self.operation(self.read(entry, Some(found.as_found()), found)?);
         }
         let o = entry.get_document("o").map_err(|_| malformed("a command without o"))?;
         let has = |name: &str| matches!(o.get(name), Ok(Some(value)) if value != RawBsonRef::Boolean(false));
@@ -133,15 +145,15 @@ impl<'a> Replay<'a> {
             return self.together(operations);
         }
         let Some(operations) = inner(o)? else {
-            return self.operation(self.read(entry, found.as_found(), found)?);
+            return self.operation(self.read(entry, Some(found.as_found()), found)?);
         };
         // Those that have become valid, and beside them what they were.
         let o = found.as_found().get_document("o");
         let as_found = o.ok().and_then(|o| inner(o).ok().flatten()).unwrap_or_default();
-        let operations = operations.into_iter().enumerate().map(|(index, operation)| {
-            let as_found = as_found.get(index).copied().unwrap_or(operation);
-            self.read(operation, as_found, found)
-        });
+        let operations = operations
+            .into_iter()
+            .enumerate()
+            .map(|(index, operation)| self.read(operation, as_found.get(index).copied(), found));
         let operations = operations.collect::<Result<Vec<_>>>()?;
         if has("partialTxn") || has("prepare") {
             self.open.entry(transaction(entry)?).or_default().extend(operations);
@@ -155,29 +167,25 @@ impl<'a> Replay<'a> {
         self.together(all)
     }
 
-    /// An operation of an entry, from its form with valid content.
-    fn read(&self, operation: &RawDocument, as_found: &RawDocument, entry: &Found) -> Result<Operation> {
-        let error = match entry.is_valid() {
-            true => None,
-            false => wire::validate_structure(as_found.as_bytes()).ok().flatten(),
+    /// An operation of an entry, from its form with valid content. Where it cannot be told which of the entry's it was,
+    /// it counts as one whose text is invalid.
+    fn read(&self, operation: &RawDocument, as_found: Option<&RawDocument>, entry: &Found) -> Result<Operation> {
+        let document = applicable(operation)?;
+        let mut what = match as_found {
+            _ if entry.is_valid() => None,
+            Some(as_found) => what_is_invalid(as_found),
+            None => entry.what_is_invalid(),
         };
-        let invalid = error.map(|error| {
-            let part = ["o", "o2"].into_iter().find_map(|name| {
-                let part = as_found.get_document(name).ok()?.as_bytes();
-                let error = wire::validate_structure(part).ok().flatten()?;
-                Some(wire::describe_invalid(part, &error))
-            });
-            let what = part.unwrap_or_else(|| wire::describe_invalid(as_found.as_bytes(), &error));
-            Invalid {
-                as_found: as_found.to_owned(),
-                what: format!("{}: {what}", operation.get_str("ns").unwrap_or_default()),
-                place: format!("{}: {}", self.subject, entry.place()),
-            }
+        // Looked into only where it is replayed.
+        if what.is_none() && is_of_buckets(&document) && self.subject_of(&document)?.is_some() {
+            what = what_is_hidden(operation);
+        }
+        let invalid = what.map(|what| Invalid {
+            as_found: as_found.unwrap_or(operation).to_owned(),
+            what: format!("{}: {what}", operation.get_str("ns").unwrap_or_default()),
+            place: format!("{}: {}", self.subject, entry.place()),
         });
-        Ok(Operation {
-            document: applicable(operation)?,
-            invalid,
-        })
+        Ok(Operation { document, invalid })
     }
 
     /// Operations that were done at once: of those that the replay ends at it does none.
@@ -198,18 +206,47 @@ impl<'a> Replay<'a> {
         let Some(namespace) = self.subject_of(document)? else {
             return Ok(false);
         };
+        if self.is_of_left_out(document, &namespace) {
+            let what =
+                format!("{namespace}: a change of a document or bucket of which something was left out or replaced");
+            self.texts.leave_out(what);
+            return Ok(false);
+        }
         let Some(Invalid { as_found, what, place }) = &operation.invalid else {
             return Ok(true);
         };
         // Its extents would no longer be those of its columns, and a change of it does not have all of them.
         if namespace.of_measurements().is_some() && !self.texts.are_errors() {
             self.texts.leave_out(format!("{what}, in a bucket of a time series"));
+            self.left_out.add(namespace, changed_id(document));
             return Ok(false);
         }
         let valid = self
             .texts
             .valid(as_found, what.clone(), place, DOCUMENT_INTERNAL_BYTES_MAX)?;
+        if valid.is_none() && is_whole(document) {
+            self.left_out.add(namespace, changed_id(document));
+        }
         Ok(valid.is_some())
+    }
+
+    /// Whether an operation changes what was left out: it would make a document of the change alone. What makes or
+    /// removes the whole document ends that; of buckets only what removes it, as an older one may have been made anew.
+    fn is_of_left_out(&mut self, operation: &Document, namespace: &Namespace) -> bool {
+        if self.left_out.is_empty() {
+            return false;
+        }
+        let Some(id) = changed_id(operation).filter(|id| self.left_out.contains(namespace, id)) else {
+            return false;
+        };
+        let ends = match operation.get_str("op") {
+            Ok("d") => true,
+            _ => is_whole(operation) && namespace.of_measurements().is_none(),
+        };
+        if ends {
+            self.left_out.remove(namespace, &id);
+        }
+        !ends
     }
 
     /// What an operation is about, where that is asked for.
@@ -301,6 +338,7 @@ impl<'a> Replay<'a> {
             }
             "drop" => {
                 self.indexes.drop_all(&namespace);
+                self.left_out.drop_collection(&namespace);
                 self.push(operation)
             }
             "dropDatabase" => self.drop_database(&namespace.database, operation),
@@ -311,6 +349,7 @@ impl<'a> Replay<'a> {
                 if !self.is_wanted(&to) {
                     return Ok(());
                 }
+                self.left_out.rename(&namespace, &to);
                 self.indexes.rename(&namespace, to);
                 self.push(operation)
             }
@@ -322,6 +361,7 @@ impl<'a> Replay<'a> {
     fn drop_database(&mut self, database: &str, operation: Document) -> Result<()> {
         if self.filter.exclude.is_empty() {
             self.indexes.drop_database(database);
+            self.left_out.drop_database(database);
             return self.push(operation);
         }
         self.flush()?;
@@ -329,6 +369,7 @@ impl<'a> Replay<'a> {
             let namespace = Namespace::new(database, entry.get_str("name").unwrap_or_default());
             if self.is_wanted(&namespace) {
                 self.indexes.drop_all(&namespace);
+                self.left_out.drop_collection(&namespace);
                 self.push(command_operation(database, doc! { "drop": namespace.collection }))?;
             }
         }
@@ -453,8 +494,62 @@ impl<'a> Replay<'a> {
             .passed_over
             .iter()
             .map(|(namespace, why)| format!("{namespace}: {why}"));
-        Ok((self.operations, failures.collect()))
+        let mut failures: Vec<_> = failures.collect();
+        if self.gives_up {
+            failures.push(format!(
+                "the log is replayed in part only: more than {LEFT_OUT_MAX} documents were left out, whose changes no \
+                 longer fit"
+            ));
+        }
+        Ok((self.operations, failures))
     }
+}
+
+/// What is invalid in an operation, the document's part first.
+fn what_is_invalid(operation: &RawDocument) -> Option<String> {
+    let error = wire::validate_structure(operation.as_bytes()).ok().flatten()?;
+    let part = ["o", "o2"].into_iter().find_map(|name| {
+        let part = operation.get_document(name).ok()?.as_bytes();
+        let error = wire::validate_structure(part).ok().flatten()?;
+        Some(wire::describe_invalid(part, &error))
+    });
+    Some(part.unwrap_or_else(|| wire::describe_invalid(operation.as_bytes(), &error)))
+}
+
+/// What is invalid in compressed columns of a bucket, which hide it from who looks at the operation.
+fn what_is_hidden(operation: &RawDocument) -> Option<String> {
+    let Ok(Cow::Owned(plain)) = timeseries::with_plain_columns(operation.get_document("o").ok()?) else {
+        return None;
+    };
+    let error = wire::validate_structure(&plain).ok().flatten()?;
+    Some(wire::describe_invalid(&plain, &error))
+}
+
+fn is_of_buckets(operation: &Document) -> bool {
+    let ns = operation.get_str("ns").unwrap_or_default();
+    ns.split_once('.')
+        .is_some_and(|(_, collection)| collection.starts_with(BUCKETS_PREFIX))
+}
+
+/// Whether an operation has the whole document.
+fn is_whole(operation: &Document) -> bool {
+    let o = operation.get_document("o");
+    match operation.get_str("op") {
+        Ok("i") => true,
+        // Changes have `$v`, or operators.
+        Ok("u") => o.is_ok_and(|o| !o.keys().next().is_some_and(|name| name.starts_with('$'))),
+        _ => false,
+    }
+}
+
+/// The `_id` of the document that an operation makes, changes or removes.
+fn changed_id(operation: &Document) -> Option<Vec<u8>> {
+    let part = match operation.get_str("op").ok()? {
+        "i" | "d" => "o",
+        "u" => "o2",
+        _ => return None,
+    };
+    id_of(operation.get_document(part).ok()?)
 }
 
 /// The view that a document of [`VIEWS`] is.

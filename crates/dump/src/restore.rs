@@ -6,6 +6,7 @@ use crate::directory::{Files, bson_file, compressed, is_compressed, metadata_bes
 use crate::error::{Doing, DumpError, Result};
 use crate::found::Found;
 use crate::indexes::PendingIndexes;
+use crate::left_out::LeftOut;
 use crate::loading::Loading;
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
@@ -20,7 +21,7 @@ use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use wire::InvalidText;
 
@@ -96,6 +97,8 @@ pub struct Restored {
     pub stopped: Option<DumpError>,
     /// Indexes that wait for the log.
     pub(crate) indexes: PendingIndexes,
+    /// What the log's changes do not fit.
+    pub(crate) left_out: LeftOut,
     /// The temporary collections that users and roles were put into.
     pub(crate) temporaries: Vec<Namespace>,
 }
@@ -116,6 +119,7 @@ impl Restored {
         self.operations += other.operations;
         self.stopped = self.stopped.take().or(other.stopped);
         self.indexes.append(other.indexes);
+        self.left_out.append(other.left_out);
         self.temporaries.extend(other.temporaries);
     }
 }
@@ -184,7 +188,14 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
         }
     };
     if restored.stopped.is_some() {
-        users_and_roles::drop_temporaries(&mut client?);
+        if !restored.temporaries.is_empty() {
+            let failure = "users and roles are not restored: the restoration ended early".to_owned();
+            restored.failures.push(failure);
+        }
+        // That it ended early, and why, is to be told even where the server has gone.
+        if let Ok(mut client) = client {
+            users_and_roles::drop_temporaries(&mut client);
+        }
     } else if !restored.temporaries.is_empty() {
         let mut client = client?;
         let failures = users_and_roles::take_over(&mut client, &restored.temporaries, options.drop);
@@ -291,6 +302,7 @@ fn replay(
     let stops = options.stop_on_error;
     let texts = Texts::new(options.invalid_text);
     let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes, subject, texts, stops);
+    replay.left_out = std::mem::take(&mut restored.left_out);
     let read = match read(&mut replay) {
         // What is in front of it is applied.
         Err(error) if error.is_invalid_text() => {
@@ -464,14 +476,18 @@ fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Resu
     *has_temporaries = options.users_and_roles && announced.keys().any(|of| users_and_roles::temporary(of).is_some());
     let parallel = options.parallel.max(1);
     let announced = &announced;
+    let ending = &Ending::default();
     let (first, restored) = std::thread::scope(|scope| {
         let (queues, threads): (Vec<_>, Vec<_>) = (0..parallel)
             .map(|_| {
                 let (sender, receiver) = sync_channel(QUEUE_PARTS);
-                (sender, scope.spawn(move || load_parts(options, announced, &receiver)))
+                (
+                    sender,
+                    scope.spawn(move || load_parts_or_end(options, announced, receiver, ending)),
+                )
             })
             .unzip();
-        let routed = route(options, &mut reader, announced, &queues);
+        let routed = route(options, &mut reader, announced, &queues, ending);
         drop(queues);
         let restored = collect(threads);
         // When a thread has ended by an error, its queue is closed and routing has ended without one.
@@ -507,6 +523,15 @@ fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Resu
     })
 }
 
+/// That the restoration of an archive ends early.
+#[derive(Debug, Default)]
+struct Ending {
+    /// Nothing more is read.
+    has_ended: AtomicBool,
+    /// What is there gets its indexes.
+    is_for_text: AtomicBool,
+}
+
 /// Gives each namespace's parts to one thread, the next free one in turn; answers the first entry of a log that is to
 /// be replayed, in front of which it ends.
 fn route(
@@ -514,6 +539,7 @@ fn route(
     reader: &mut ArchiveReader<Box<dyn Read>>,
     announced: &HashMap<Namespace, Metadata>,
     queues: &[SyncSender<Part>],
+    ending: &Ending,
 ) -> Result<Option<Found>> {
     let mut first_of_log = None;
     let mut assigned: HashMap<Namespace, usize> = HashMap::new();
@@ -544,7 +570,7 @@ fn route(
                 thread
             }
         };
-        if queues[thread].send(part).is_err() {
+        if ending.has_ended.load(Ordering::Acquire) || queues[thread].send(part).is_err() {
             return Ok(None);
         }
     }
@@ -555,21 +581,39 @@ fn route(
     silent.sort();
     // Views are announced only.
     for namespace in silent {
-        if queues[0].send(Part::End(namespace.clone())).is_err() {
+        let end = Part::End(namespace.clone());
+        if ending.has_ended.load(Ordering::Acquire) || queues[0].send(end).is_err() {
             return Ok(None);
         }
     }
     Ok(first_of_log)
 }
 
+/// One thread's work. After an error nothing more is read for the others.
+fn load_parts_or_end(
+    options: &RestoreOptions,
+    announced: &HashMap<Namespace, Metadata>,
+    parts: Receiver<Part>,
+    ending: &Ending,
+) -> Result<Restored> {
+    let restored = load_parts(options, announced, parts, ending);
+    if restored.is_err() {
+        ending.has_ended.store(true, Ordering::Release);
+    }
+    restored
+}
+
 fn load_parts(
     options: &RestoreOptions,
     announced: &HashMap<Namespace, Metadata>,
-    parts: &Receiver<Part>,
+    parts: Receiver<Part>,
+    ending: &Ending,
 ) -> Result<Restored> {
     let mut client = options.client(&options.interrupt)?;
     let mut open: HashMap<Namespace, Loading<'_>> = HashMap::new();
     let mut restored = Restored::default();
+    let mut stopped = None;
+    // Takes the queue: it is closed behind the loop, so that nobody waits for it while indexes are made.
     for part in parts {
         let (Part::Document(namespace, _) | Part::End(namespace)) = &part;
         let mut loading = match open.remove(namespace) {
@@ -585,7 +629,9 @@ fn load_parts(
         match &part {
             Part::Document(_, document) => match loading.add_found(&mut client, document) {
                 Err(error) if error.is_invalid_text() => {
-                    restored.add(stop(&mut client, loading, error.of(namespace))?);
+                    stopped = Some((loading, error.of(namespace)));
+                    ending.is_for_text.store(true, Ordering::Release);
+                    ending.has_ended.store(true, Ordering::Release);
                     break;
                 }
                 added => {
@@ -596,10 +642,18 @@ fn load_parts(
             Part::End(_) => restored.add(loading.finish(&mut client).map_err(|error| error.of(namespace))?),
         }
     }
-    // Of an archive that ended early: what is there gets its indexes.
+    if let Some((loading, error)) = stopped {
+        restored.add(stop(&mut client, loading, error)?);
+    }
+    // An archive that is truncated, and any other error, end without them.
+    if !ending.is_for_text.load(Ordering::Acquire) {
+        return Ok(restored);
+    }
     for (namespace, loading) in open {
         if loading.has_begun() {
             restored.add(loading.finish(&mut client).map_err(|error| error.of(&namespace))?);
+            let failure = format!("{namespace}: restored in part: the restoration ended");
+            restored.failures.push(failure);
         }
     }
     Ok(restored)

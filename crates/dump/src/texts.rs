@@ -22,8 +22,12 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, what: String) {
-        self.count += 1;
-        self.first.get_or_insert(what);
+        self.add_all(1, Some(what));
+    }
+
+    fn add_all(&mut self, count: u64, first: Option<String>) {
+        self.count += count;
+        self.first = self.first.take().or(first);
     }
 }
 
@@ -43,6 +47,11 @@ impl Texts {
             left_out: Tally::default(),
             replaced: Tally::default(),
         }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.left_out.add_all(other.left_out.count, other.left_out.first);
+        self.replaced.add_all(other.replaced.count, other.replaced.first);
     }
 
     /// Whether they are errors.
@@ -72,26 +81,39 @@ impl Texts {
         let Ok(plain) = timeseries::with_plain_columns(found.as_found()) else {
             return as_found;
         };
+        // The file's reader has looked at all that is in sight.
+        if found.is_valid() && matches!(plain, Cow::Borrowed(_)) {
+            return as_found;
+        }
         let (Ok(Some(_)), Ok(bucket)) = (wire::validate_structure(&plain), RawDocument::from_bytes(&plain)) else {
             return as_found;
         };
-        let rebuilt = timeseries::rebuilt(bucket, options, &mut |measurement| match wire::validate_structure(
-            measurement.as_bytes(),
-        ) {
-            Ok(Some(error)) => {
-                let what = wire::describe_invalid(measurement.as_bytes(), &error);
-                self.valid(measurement, what, &found.place(), DOCUMENT_BYTES_MAX)
+        // Counted for as long as it is not known what becomes of the bucket.
+        let (mut texts, mut measurements) = (Self::new(self.chosen), 0);
+        let rebuilt = timeseries::rebuilt(bucket, options, &mut |measurement| {
+            measurements += 1;
+            match wire::validate_structure(measurement.as_bytes()) {
+                Ok(Some(error)) => {
+                    let what = wire::describe_invalid(measurement.as_bytes(), &error);
+                    texts.valid(measurement, what, &found.place(), DOCUMENT_BYTES_MAX)
+                }
+                _ => Ok(Some(measurement.to_owned())),
             }
-            _ => Ok(Some(measurement.to_owned())),
         });
         match rebuilt {
-            Ok(Some(bucket)) if bucket.len() <= DOCUMENT_BYTES_MAX => Ok(owned(bucket).map(Cow::Owned)),
+            Ok(Some(bucket)) if bucket.len() <= DOCUMENT_BYTES_MAX => {
+                self.add(texts);
+                Ok(owned(bucket).map(Cow::Owned))
+            }
             Ok(Some(_)) => {
-                self.left_out
-                    .add(format!("the bucket of {}: too large with U+FFFD", found.place()));
+                let what = format!("the bucket of {}: too large when it is made anew", found.place());
+                self.left_out.add_all(measurements, Some(what));
                 Ok(None)
             }
-            Ok(None) => Ok(None),
+            Ok(None) => {
+                self.add(texts);
+                Ok(None)
+            }
             Err(DumpError::Bucket(_)) => as_found,
             Err(error) => Err(error),
         }

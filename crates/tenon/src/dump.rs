@@ -295,13 +295,8 @@ impl RestoreCommand {
             "{} documents of {} collections restored, {} failed",
             restored.documents, restored.collections, restored.failed
         ));
-        if restored.skipped > 0 {
-            self.selection
-                .tell(&format!("{} left out for text that is not UTF-8", restored.skipped));
-        }
-        if restored.replaced > 0 {
-            self.selection
-                .tell(&format!("text that is not UTF-8 was replaced in {}", restored.replaced));
+        for told in invalid_utf8::told(restored.skipped, restored.replaced) {
+            self.selection.tell(&told);
         }
         if self.oplog_replay {
             self.selection

@@ -34,5 +34,17 @@ pub fn goes_on() -> impl TypedValueParser<Value = InvalidText> {
     })
 }
 
+/// How many were left out and replaced, in words.
+pub fn told(left_out: u64, replaced: u64) -> Vec<String> {
+    let mut told = Vec::new();
+    if left_out > 0 {
+        told.push(format!("{left_out} left out for text that is not UTF-8"));
+    }
+    if replaced > 0 {
+        told.push(format!("text that is not UTF-8 was replaced in {replaced}"));
+    }
+    told
+}
+
 /// Behind an error that names such a document.
 pub const ADVICE: &str = "--invalidUtf8 skip or replace goes on";

@@ -15,7 +15,10 @@ use bench::limits::Wanted;
 use bench::server::{ServerCommand, ServerProcess, build_of};
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use clap::Args;
-use dump::{Client, DumpOptions, Filter, Login, Namespace, ReadPreference, RestoreOptions, Server, ServerUri, compare};
+use dump::{
+    Client, DumpError, DumpOptions, Filter, Found, InvalidText, Login, Namespace, ReadPreference, RestoreOptions,
+    Server, ServerUri, compare,
+};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use server::inspect::Unused;
@@ -31,6 +34,8 @@ use std::sync::Arc;
 const DIFFERENCES_MAX: usize = 20;
 /// A key that nobody guesses.
 const KEY_BYTES: usize = 32;
+/// Documents of `admin` that are copied one by one, not dumped.
+const USERS_AND_ROLES: [&str; 2] = ["system.users", "system.roles"];
 /// A batch of users is sent at so many bytes.
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -67,6 +72,13 @@ enum Copied {
     LogApplied,
     /// This program is built without the engine: a server takes of it what it knows to stay.
     LogAsServersTakeIt,
+}
+
+/// How many documents, measurements, users and roles had text that is not UTF-8.
+#[derive(Default)]
+struct TextCounts {
+    left_out: u64,
+    replaced: u64,
 }
 
 /// A folder that is removed with the value.
@@ -118,7 +130,8 @@ impl Key {
 }
 
 impl MigrateCommand {
-    /// Migrates. On success the directory is there, whole; after an error it is not.
+    /// Migrates. On success the directory is there, whole; after an error it is not. Where text that is not UTF-8 was
+    /// left out it is there, and the exit code tells.
     pub fn run(&self) -> Result<ExitCode> {
         let program = self.tenond.clone().unwrap_or_else(connect::tenond);
         let engines = build_of(&program)?.engines;
@@ -175,6 +188,9 @@ impl MigrateCommand {
         };
         let folder = work.0.join("dump");
         fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
+        if self.invalid_utf8.choice().is_none() {
+            check_users(&source, &interrupt)?;
+        }
         self.tell("dumping");
         let dumped = self.dump(&source, &folder, &interrupt)?;
         let command = command("target", &["--storageEngine", &self.to_engine]);
@@ -184,22 +200,30 @@ impl MigrateCommand {
         let process = ServerProcess::start(&command, &interrupt)?;
         let target = key.server(&process);
         self.tell("restoring");
+        let mut texts = TextCounts::default();
         if dumped > 0 {
-            self.restore(&target, &folder, &interrupt)?;
+            self.restore(&target, &folder, &mut texts, &interrupt)?;
         }
-        copy_users(&source, &target, &interrupt)?;
+        copy_users(&source, &target, self.invalid_utf8.choice(), &mut texts, &interrupt)?;
+        for told in invalid_utf8::told(texts.left_out, texts.replaced) {
+            self.tell(&told);
+        }
         fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
         self.tell("comparing");
         let counted = self.compare(&source, &target, &interrupt)?;
         process.stop()?;
         interrupt.check()?;
         put(&command.data(), &self.out)?;
+        let (exception, code) = match texts.left_out {
+            0 => (String::new(), ExitCode::SUCCESS),
+            left_out => (format!(", but for {left_out} left out"), ExitCode::FAILURE),
+        };
         self.tell(&format!(
-            "{counted}: the same in {}, of the engine {}",
+            "{counted}: the same in {}, of the engine {}{exception}",
             self.out.display(),
             self.to_engine
         ));
-        Ok(ExitCode::SUCCESS)
+        Ok(code)
     }
 
     /// The server that `--from` names.
@@ -294,7 +318,7 @@ impl MigrateCommand {
         Ok(dumped.context("dumping")?.collections)
     }
 
-    fn restore(&self, server: &Server, folder: &Path, interrupt: &Interrupt) -> Result<()> {
+    fn restore(&self, server: &Server, folder: &Path, texts: &mut TextCounts, interrupt: &Interrupt) -> Result<()> {
         let progress = connect::progress(self.quiet, connect::BYTES);
         let restored = dump::restore(&RestoreOptions {
             users_and_roles: false,
@@ -324,6 +348,8 @@ impl MigrateCommand {
             return Err(anyhow!(error).context(format!("restoring ({})", invalid_utf8::ADVICE)));
         }
         tell(&restored);
+        texts.left_out += restored.skipped;
+        texts.replaced += restored.replaced;
         Ok(())
     }
 
@@ -435,11 +461,33 @@ fn copy_tree(from: &Path, to: &Path, interrupt: &Interrupt) -> Result<()> {
     Ok(())
 }
 
+/// That text of users and roles ends nothing hours later.
+fn check_users(source: &Server, interrupt: &Interrupt) -> Result<()> {
+    let mut from = Client::open_patient(source, interrupt)?;
+    for name in USERS_AND_ROLES {
+        let mut invalid = None;
+        from.find(&Namespace::new("admin", name), None, &mut |document| {
+            invalid = invalid.take().or_else(|| Found::of_server(document).what_is_invalid());
+            Ok(())
+        })?;
+        if let Some(what) = invalid {
+            bail!("admin.{name}: {what} ({})", invalid_utf8::ADVICE);
+        }
+    }
+    Ok(())
+}
+
 /// Users and roles are documents of `admin`, which dumps leave out.
-fn copy_users(source: &Server, target: &Server, interrupt: &Interrupt) -> Result<()> {
+fn copy_users(
+    source: &Server,
+    target: &Server,
+    choice: Option<InvalidText>,
+    texts: &mut TextCounts,
+    interrupt: &Interrupt,
+) -> Result<()> {
     let mut from = Client::open_patient(source, interrupt)?;
     let mut to = Client::open_patient(target, interrupt)?;
-    for name in ["system.users", "system.roles"] {
+    for name in USERS_AND_ROLES {
         let namespace = Namespace::new("admin", name);
         let mut batch = Vec::new();
         let mut insert = |batch: &[u8]| -> dump::Result<()> {
@@ -449,7 +497,24 @@ fn copy_users(source: &Server, target: &Server, interrupt: &Interrupt) -> Result
             }
         };
         from.find(&namespace, None, &mut |document| {
-            batch.extend_from_slice(document.as_bytes());
+            let found = Found::of_server(document);
+            match (found.what_is_invalid(), choice) {
+                (None, _) => batch.extend_from_slice(document.as_bytes()),
+                (Some(what), None) => {
+                    let place = namespace.to_string();
+                    return Err(DumpError::InvalidText { place, what });
+                }
+                (Some(what), Some(InvalidText::Skip)) => {
+                    eprintln!("{namespace}: left out: {what}");
+                    texts.left_out += 1;
+                    return Ok(());
+                }
+                (Some(what), Some(InvalidText::Replace)) => {
+                    eprintln!("{namespace}: U+FFFD is put in: {what}");
+                    texts.replaced += 1;
+                    batch.extend_from_slice(&found.with_valid_content());
+                }
+            }
             if batch.len() > BATCH_BYTES {
                 insert(&batch)?;
                 batch.clear();
