@@ -1,7 +1,7 @@
 """Which plan a query runs by, where other values would have another one run."""
 
 COUNT = 6000
-# Less than the plan of the other query looks at, and more than its trial does.
+# Less than the plan of the other query looks at. What a failed trial and a race look at is not counted.
 EXAMINED_MAX = 1500
 
 

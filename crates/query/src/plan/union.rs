@@ -81,6 +81,7 @@ impl Planner<'_> {
             .collect();
         for (position, conjunct) in conjuncts.iter().enumerate() {
             let Predicate::Or(branches) = conjunct else { continue };
+            self.evaluation.steps(conjuncts.len())?;
             let others: Vec<&Predicate> = conjuncts
                 .iter()
                 .enumerate()
@@ -116,14 +117,18 @@ impl Planner<'_> {
         if !has_leaf(others) && branches.iter().any(|branch| !has_leaf(&branch.conjuncts())) {
             return Ok(None);
         }
-        let others: Vec<Vec<&Predicate>> = usable.iter().map(|index| told_to(index, others)).collect();
+        let mut told = Vec::with_capacity(usable.len());
+        for index in usable {
+            self.evaluation.steps(others.len())?;
+            told.push(told_to(index, others));
+        }
         let before = self.evaluation.held();
         let sort = self.sort_fields().filter(|_| branches.len() <= MERGED_BRANCHES_MAX);
         let (mut union, mut merge) = (Vec::with_capacity(branches.len()), Vec::new());
         for branch in branches {
             let own = branch.conjuncts();
             let mut accesses = Vec::new();
-            for (index, others) in usable.iter().zip(&others) {
+            for (index, others) in usable.iter().zip(&told) {
                 let parts = [own.as_slice(), others].concat();
                 self.evaluation.steps(parts.len())?;
                 accesses.extend(wildcard::all_accesses(index, &parts, self.evaluation)?);

@@ -427,6 +427,13 @@ fn stages_move() {
         names(&[doc! {"$limit": 1}, doc! {"$match": {"b": 1}}]),
         ["$limit", "$match"]
     );
+    // All of a row become one, wherever its parts go.
+    let row_behind = |first: Document| {
+        let (a, b, c) = (doc! {"a": 1}, doc! {"b": 2}, doc! {"c": 3});
+        names(&[first, doc! {"$match": a}, doc! {"$match": b}, doc! {"$match": c}])
+    };
+    assert_eq!(row_behind(doc! {"$limit": 1}), ["$limit", "$match"]);
+    assert_eq!(row_behind(doc! {"$unwind": "$b"}), ["$match", "$unwind", "$match"]);
     // $expr on the whole document stays behind.
     let whole = doc! {"$match": {"$expr": {"$eq": ["$$ROOT", {}]}}};
     assert_eq!(names(&[doc! {"$addFields": {"c": 1}}, whole]), ["$addFields", "$match"]);
