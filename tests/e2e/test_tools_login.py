@@ -220,6 +220,11 @@ def test_a_database_with_users_and_no_roles_is_restored_as_mongorestore_asks_for
                 merge(database)
             assert refused.value.code == 2 and "root" in names(), database
         assert names() == ["root"]
+        # The roles of a dump do not wait for its users.
+        role = {"_id": "shop.clerk", "role": "clerk", "db": "shop", "privileges": [], "roles": []}
+        root.admin.temproles.insert_one(role)
+        merge("")
+        assert names() == ["root"] and [found["role"] for found in root.admin["system.roles"].find()] == ["clerk"]
 
 
 def test_who_may_not_read_or_restore_users_does_the_rest(tmp_path):

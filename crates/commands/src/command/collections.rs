@@ -396,11 +396,14 @@ pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()
         {
             Ok(())
         }
-        // The uuid is taken, not the name.
-        Err(storage::StorageError::NamespaceExists(there)) if there != namespace => Err(CommandError::new(
-            ErrorCode::NamespaceExists,
-            format!("cannot create {namespace} with the uuid of {there}, which exists"),
-        )),
+        // The uuid is taken, not the name, or the name of a time series' buckets.
+        Err(storage::StorageError::NamespaceExists(there)) if there != namespace => {
+            let text = match uuid {
+                Some(_) => format!("cannot create {namespace} with the uuid of {there}, which exists"),
+                None => format!("cannot create {namespace}: {there} already exists, with different options"),
+            };
+            Err(CommandError::new(ErrorCode::NamespaceExists, text))
+        }
         Err(storage::StorageError::NamespaceExists(_)) => {
             let text = describe(call, &namespace);
             Err(CommandError::new(

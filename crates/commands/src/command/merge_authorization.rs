@@ -85,7 +85,7 @@ fn merge(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let changing = &call.server.user_changes;
     let _changing = changing.lock();
     // All of them are looked at before one is changed.
-    let mut found = Vec::new();
+    let mut found: Vec<(Store, BTreeMap<String, Document>)> = Vec::new();
     for (source, (_, store)) in sources
         .into_iter()
         .zip(SOURCES)
@@ -99,6 +99,14 @@ fn merge(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         }
         // A server without users lets in whoever is on its machine.
         if drops && store == Store::Users && documents.is_empty() && are_all_users(call, &wanted)? {
+            let has_roles = found.iter().any(|(_, documents)| !documents.is_empty());
+            if has_roles {
+                let message = "There are no users to take the place of all that are there, which stay";
+                call.server
+                    .logger
+                    .log(id::USER_STAYS, "conn", message, doc! { "db": database });
+                continue;
+            }
             return Err(CommandError::bad_value(format!(
                 "{source} has no users to take the place of those that are there, and there are no others"
             )));
