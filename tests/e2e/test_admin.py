@@ -296,6 +296,27 @@ def test_a_lock_that_somebody_else_has_is_refused_at_once(client, db):
     assert db.locks.find_one() == {"_id": "L", "until": 100, "k": 5}
 
 
+def test_upserts_of_one_key_at_once_all_take_effect(db):
+    db.counts.create_index("k", unique=True, sparse=True)
+    failed = []
+
+    def count():
+        try:
+            for number in range(100):
+                db.counts.update_one({"_id": number}, {"$inc": {"n": 1}}, upsert=True)
+                db.counts.update_one({"k": 1000 + number}, {"$inc": {"n": 1}}, upsert=True)
+        except OperationFailure as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert [found["n"] for found in db.counts.find()] == [4] * 200
+
+
 def test_sessions(client, db):
     with client.start_session() as session:
         db.c.insert_one({"_id": 1}, session=session)
