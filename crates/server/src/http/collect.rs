@@ -197,7 +197,8 @@ fn slow_line(line: &str) -> Option<Value> {
         return None;
     }
     let of = line.attr;
-    // The line of the command that the statement is of has its name.
+    // The line of the command that the statement is of has its name. There is none where a filter of `profile` finds
+    // the statement alone: then it is in the log, and not here.
     if matches!(of.sort.as_deref(), Some("update" | "remove")) {
         return None;
     }
