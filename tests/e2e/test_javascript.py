@@ -555,6 +555,48 @@ def test_writes_by_scripts_change_what_matches(db, numbers):
     assert [one["sum"] for one in numbers.find({"a": {"$lt": 3}})] == [150, 150, 150]
 
 
+def test_a_write_by_a_script_gets_its_turn_beside_faster_writers(db, numbers):
+    """Its document was another one each time that the script was done, and it began anew for ever."""
+    slow = "function(a) { const end = Date.now() + 20; while (Date.now() < end) {} return a }"
+    ended = threading.Event()
+
+    def count():
+        while not ended.is_set():
+            numbers.update_one({"_id": 3}, {"$inc": {"n": 1}})
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    [thread.start() for thread in threads]
+    try:
+        for write in [
+            lambda: numbers.update_one({"_id": 3}, [{"$set": {"copy": function(slow, "$a")}}]),
+            lambda: numbers.delete_one({"_id": 3, "$expr": {"$eq": [function(slow, "$a"), 3]}}),
+        ]:
+            # On a busy machine 100 ms may be too short for the script; it is told of.
+            while True:
+                try:
+                    assert write().raw_result["n"] == 1
+                    break
+                except OperationFailure as failure:
+                    assert failure.code == 112, failure
+    finally:
+        ended.set()
+        [thread.join() for thread in threads]
+
+
+def test_a_script_that_changes_nothing_in_a_transaction_locks_nothing(db, numbers):
+    unchanged = [{"$set": {"b": function("function(b) { return b }", "$b")}}]
+    with db.client.start_session() as session:
+        session.start_transaction()
+        result = numbers.update_many({"_id": {"$in": [1, 2]}}, unchanged, session=session)
+        assert (result.matched_count, result.modified_count) == (2, 0)
+        with db.client.start_session() as other:
+            other.start_transaction()
+            assert numbers.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=other).modified_count == 1
+            other.commit_transaction()
+        session.commit_transaction()
+    assert numbers.find_one({"_id": 1})["n"] == 1
+
+
 @pytest.mark.parametrize("engine", ENGINES[:1])
 def test_a_script_ends_with_its_server(tmp_path, engine):
     server = Server(tmp_path / "data", engine, options=["--javascriptEnabled"])

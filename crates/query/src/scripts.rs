@@ -10,9 +10,11 @@
 //! - A scope measures the stack from where it was made. Stages that run far from there, in another piece of stack, have
 //!   another scope.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use script::{Function, Scope, ScriptError};
 use storage::{Charge, Operation, StorageError};
@@ -37,7 +39,13 @@ struct Scripts(Vec<OneScope>);
 /// What scripts of an operation run in, made when the first of them does. Evaluations that belong together are lent the
 /// same one, so that what a script leaves in its globals is there for the next.
 #[derive(Default)]
-pub struct OperationScripts(RefCell<Scripts>);
+pub struct OperationScripts {
+    scopes: RefCell<Scripts>,
+    end_ms: EndMs,
+}
+
+/// When calls have to end that would run longer.
+type EndMs = Rc<Cell<Option<i64>>>;
 
 struct OneScope {
     scope: Scope,
@@ -104,13 +112,13 @@ pub(crate) fn check(function: &Function, operation: Option<&Operation>) -> Resul
 
 impl Scripts {
     /// The scope for scripts that run here.
-    fn here(&mut self, operation: &Operation) -> Result<&mut OneScope, QueryError> {
+    fn here(&mut self, operation: &Operation, end_ms: &EndMs) -> Result<&mut OneScope, QueryError> {
         let place = self.0.iter().position(|one| one.scope.is_within_reach());
         let place = match place {
             Some(place) => place,
             None if self.0.len() >= SCOPES_MAX => return Err(query_error(ScriptError::OutOfReach, operation)),
             None => {
-                self.0.push(OneScope::new(operation)?);
+                self.0.push(OneScope::new(operation, end_ms.clone())?);
                 self.0.len() - 1
             }
         };
@@ -119,7 +127,7 @@ impl Scripts {
 }
 
 impl OneScope {
-    fn new(operation: &Operation) -> Result<Self, QueryError> {
+    fn new(operation: &Operation, end_ms: EndMs) -> Result<Self, QueryError> {
         let deadline_ms = Arc::new(AtomicI64::new(i64::MAX));
         let (heap_bytes, memory) = first_heap(operation)?;
         let scope = Scope::new(heap_bytes as usize, interruption(operation, deadline_ms.clone()));
@@ -127,7 +135,8 @@ impl OneScope {
         let (clock, limits) = (operation.clock().clone(), operation.scripts().clone());
         scope.on_each_call(move || {
             let call_deadline_ms = call_deadline_ms(&*clock, limits.call_ms_max());
-            deadline_ms.store(call_deadline_ms, Ordering::Relaxed);
+            let end_ms = end_ms.get().unwrap_or(i64::MAX);
+            deadline_ms.store(call_deadline_ms.min(end_ms), Ordering::Relaxed);
         });
         Ok(Self {
             scope,
@@ -150,6 +159,12 @@ impl OneScope {
 }
 
 impl OperationScripts {
+    /// Calls that begin from now on end after this time, all of them together, or with `None` when other bounds say so.
+    pub fn end_within(&self, time: Option<Duration>, clock: &dyn Clock) {
+        let at_ms = |time: Duration| call_deadline_ms(clock, u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        self.end_ms.set(time.map(at_ms));
+    }
+
     /// Runs a call.
     pub(crate) fn run<T>(
         &self,
@@ -160,9 +175,9 @@ impl OperationScripts {
         let Some(operation) = operation.filter(|operation| operation.scripts().is_enabled()) else {
             return Err(disabled());
         };
-        let mut scripts = self.0.borrow_mut();
+        let mut scripts = self.scopes.borrow_mut();
         on_enough_stack_for_scripts(|| {
-            let one = scripts.here(operation)?;
+            let one = scripts.here(operation, &self.end_ms)?;
             loop {
                 match call(&one.scope) {
                     Err(ScriptError::OutOfMemory) => one.renew(operation)?,

@@ -6,7 +6,7 @@ use super::multi;
 use super::timeseries;
 use super::update::{Statement, check_writable};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
-use super::write_targets::{Target, WriteTargets};
+use super::write_targets::{Looks, Target, WriteTargets};
 use crate::arguments::{Arguments, check_batch, missing_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -263,6 +263,7 @@ fn delete_one(
     };
     // The document as it was when a script said that it matches.
     let mut matched: Option<Bytes> = None;
+    let mut looks = Looks::default();
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
@@ -273,10 +274,12 @@ fn delete_one(
             Err(other) => return Err(other.into()),
         };
         let document = RawDocument::from_bytes(&old)?;
-        if targets.runs_scripts() && matched.as_ref() != Some(&old) {
-            drop(unit);
+        let has_matched = matched.as_ref() == Some(&old);
+        if targets.runs_scripts() && !has_matched && looks.may_be_unlocked() {
+            // A transaction would keep the lock.
+            unit.release();
             drop(writer);
-            let locked_again = target.unlocked(call, |_| Ok(matches(document)?))?;
+            let locked_again = target.unlocked(call, &mut looks, |_| Ok(matches(document)?))?;
             let Some((locked, true)) = locked_again else {
                 return Ok(None);
             };
@@ -284,7 +287,8 @@ fn delete_one(
             matched = Some(old);
             continue;
         }
-        if matched.is_none() && !matches(document)? {
+        if !has_matched && !looks.locked(call, || Ok(matches(document)?))? {
+            unit.release();
             return Ok(None);
         }
         Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);

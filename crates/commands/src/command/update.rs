@@ -10,7 +10,7 @@ use super::read_only::refuse_read_only;
 use super::timeseries;
 use super::upsert_race::collides_with_filter;
 use super::write_result::{StatementIds, UpsertedRoom, WriteErrors, refuse_multi, write_retried};
-use super::write_targets::{Target, WriteTargets};
+use super::write_targets::{Looks, Target, WriteTargets};
 use crate::arguments::{Arguments, check_batch, missing_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -559,6 +559,7 @@ fn update_one(
     let runs_scripts = targets.runs_scripts() || prepared.update.runs_scripts();
     // What scripts have made of the document as it was.
     let mut made: Option<(Bytes, Applied)> = None;
+    let mut looks = Looks::default();
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
@@ -585,10 +586,11 @@ fn update_one(
         let old_document = RawDocument::from_bytes(&old)?;
         let applied = match made.take() {
             Some((document, applied)) if document == old => applied,
-            _ if runs_scripts => {
-                drop(unit);
+            _ if runs_scripts && looks.may_be_unlocked() => {
+                // A transaction would keep the lock.
+                unit.release();
                 drop(writer);
-                let locked_again = target.unlocked(call, |collection| {
+                let locked_again = target.unlocked(call, &mut looks, |collection| {
                     applied(call, prepared, filter, collection, old_document, evaluation)
                 })?;
                 let Some((locked, applied)) = locked_again else {
@@ -598,9 +600,12 @@ fn update_one(
                 made = Some((old, applied));
                 continue;
             }
-            _ => applied(call, prepared, filter, &target.guard, old_document, evaluation)?,
+            _ => looks.locked(call, || {
+                applied(call, prepared, filter, &target.guard, old_document, evaluation)
+            })?,
         };
         if let Applied::Unmatched = applied {
+            unit.release();
             return Ok(false);
         }
         let weight = match target.guard.timeseries() {
@@ -628,7 +633,13 @@ fn update_one(
         };
         match unit.update_as(&target.guard, &target.id, old_document, new_document, form) {
             Ok(()) => {}
-            Err(StorageError::WouldWait) => continue,
+            Err(StorageError::WouldWait) => {
+                // Scripts do not run again for the same document.
+                if runs_scripts {
+                    made = Some((old, Applied::New(new)));
+                }
+                continue;
+            }
             Err(other) => return Err(other.into()),
         }
         let is_remembered = multi::commit(call, prepared.statement, unit)?;

@@ -6,9 +6,16 @@ use query::PlanExecutor;
 use query::matcher::Matcher;
 use query::plan::FindRequest;
 use std::sync::Arc;
-use storage::{Collection, CollectionGuard, LockMode, Namespace, RecordId};
+use std::time::Duration;
+use storage::{Collection, CollectionGuard, LockMode, Namespace, RecordId, StorageError};
+use wire::ErrorCode;
 
 use super::update::Statement;
+
+/// So often scripts look at a document without locks, if others change it meanwhile each time.
+const UNLOCKED_LOOKS_MAX: u32 = 10;
+/// Then they look at it under its lock, for so long at most: others wait for it.
+const LOCKED_LOOK_TIME: Duration = Duration::from_millis(100);
 
 /// Finds what to write to, and locks the collection for each record.
 ///
@@ -27,6 +34,10 @@ pub struct Target {
     /// The record; it may be gone or changed by now.
     pub id: RecordId,
 }
+
+/// How often scripts have looked at a document without locks.
+#[derive(Default)]
+pub struct Looks(u32);
 
 impl WriteTargets {
     /// Plans the statement's filter; `None` when there is no such collection (the statement is checked all the same).
@@ -81,13 +92,49 @@ impl Target {
     pub fn unlocked<T>(
         self,
         call: &Invocation<'_>,
+        looks: &mut Looks,
         work: impl FnOnce(&Arc<Collection>) -> Result<T>,
     ) -> Result<Option<(Self, T)>> {
         let Self { guard, id } = self;
         let collection = guard.definition().clone();
         drop(guard);
+        if looks.0 > 0 {
+            call.wait_to_look_again()?;
+        }
+        looks.0 += 1;
         let done = work(&collection)?;
         let guard = lock(call, collection.namespace(), collection.uuid())?;
         Ok(guard.map(|guard| (Self { guard, id }, done)))
+    }
+}
+
+impl Looks {
+    /// Whether scripts may look at the document without locks once more.
+    pub fn may_be_unlocked(&self) -> bool {
+        self.0 < UNLOCKED_LOOKS_MAX
+    }
+
+    /// Has work done under the document's lock: any but that of scripts, and theirs once they have looked too often. Who
+    /// writes faster than a script runs would keep it from its turn for ever.
+    ///
+    /// # Errors
+    /// `WriteConflict`, when scripts took too long for that.
+    pub fn locked<T>(&self, call: &Invocation<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.may_be_unlocked() {
+            return work();
+        }
+        let clock = call.operation.clock();
+        let begun = clock.monotonic();
+        call.scripts.end_within(Some(LOCKED_LOOK_TIME), &**clock);
+        let done = work();
+        call.scripts.end_within(None, &**clock);
+        // Calls end by whole milliseconds.
+        let took = clock.monotonic().saturating_sub(begun) + Duration::from_millis(1);
+        match done {
+            Err(error) if error.code == ErrorCode::JSInterpreterFailure && took >= LOCKED_LOOK_TIME => {
+                Err(StorageError::WriteConflict.into())
+            }
+            done => done,
+        }
     }
 }

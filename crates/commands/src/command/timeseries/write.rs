@@ -6,7 +6,7 @@
 use super::super::delete::delete_stored;
 use super::super::update::{self, Images, Statement, Updated};
 use super::super::write_result::refuse_multi;
-use super::super::write_targets::{Target, WriteTargets};
+use super::super::write_targets::{Looks, Target, WriteTargets};
 use super::invalid;
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
@@ -21,6 +21,7 @@ use query::timeseries::{
     on_meta, reads_meta_alone,
 };
 use query::{EvaluationContext, QueryError};
+use std::sync::Arc;
 use storage::{Collection, Namespace, StorageError, TimeseriesOptions};
 
 /// What both kinds of statements are read with.
@@ -273,9 +274,10 @@ fn delete_in(
     mut target: Target,
 ) -> Result<Outcome> {
     let operation = call.operation.clone();
-    let evaluation = EvaluationContext::new(&operation);
+    let evaluation = EvaluationContext::new(&operation).with_scripts(Some(&call.scripts));
     // What scripts have said of the bucket as it was.
     let mut looked: Option<(Bytes, Found)> = None;
+    let mut looks = Looks::default();
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
@@ -288,17 +290,18 @@ fn delete_in(
         let stored = RawDocument::from_bytes(&old)?;
         let found = match looked.take() {
             Some((bucket, found)) if bucket == old => found,
-            _ if wanted.runs_scripts => {
-                drop(unit);
+            _ if wanted.runs_scripts && looks.may_be_unlocked() => {
+                unit.release();
                 drop(writer);
-                let Some((locked, found)) = target.unlocked(call, |_| wanted.look(stored, &evaluation))? else {
+                let look = |_: &Arc<Collection>| wanted.look(stored, &evaluation);
+                let Some((locked, found)) = target.unlocked(call, &mut looks, look)? else {
                     return Ok(Outcome::Changed);
                 };
                 target = locked;
                 looked = Some((old, found));
                 continue;
             }
-            _ => wanted.look(stored, &evaluation)?,
+            _ => looks.locked(call, || wanted.look(stored, &evaluation))?,
         };
         let failed = |error: CommandError| match super::is_of_bucket(&error) {
             true => Ok(Outcome::Unreadable(super::of_bucket(
@@ -335,7 +338,10 @@ fn delete_in(
         };
         match written {
             Ok(()) => {}
-            Err(StorageError::WouldWait) => continue,
+            Err(StorageError::WouldWait) => {
+                looked = Some((old, Found::Goes(goes)));
+                continue;
+            }
             Err(other) => return Err(other.into()),
         }
         delete_stored(call, statement, unit, gone)?;
