@@ -20,8 +20,11 @@ const BODY_AT: usize = HEADER_BYTES + 4 + 1;
 /// A server that takes longer than this for one operation is broken, not slow.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Making an index, or writing everything to the disk, is no operation: it takes as long as there is data.
+/// Making an index is no operation: it takes as long as there is data.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Writing everything to the disk, too: 16 GiB at 10 MB/s.
+pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// A machine that says nothing for so long is asked whether it is there, and given up when it never answers.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -358,7 +361,11 @@ impl Connection {
 
     /// Makes everything durable, and writes what engines have not written yet. A server without the command goes on.
     pub fn flush(&mut self) -> Result<()> {
-        self.ask("admin", &rawdoc! { "fsync": 1 }).map(drop)
+        let longer = self.patience.most.map(|most| most.max(FLUSH_TIMEOUT));
+        let most = std::mem::replace(&mut self.patience.most, longer);
+        let flushed = self.ask("admin", &rawdoc! { "fsync": 1 });
+        self.patience.most = most;
+        flushed.map(drop)
     }
 }
 

@@ -160,6 +160,11 @@ impl Shared {
         self.threads.iter().all(|thread| thread.ended.load(Ordering::Relaxed))
     }
 
+    /// True when a thread has ended, for whichever reason.
+    pub fn any_ended(&self) -> bool {
+        self.threads.iter().any(|thread| thread.ended.load(Ordering::Relaxed))
+    }
+
     /// The p99 of each kind since the last look, in nanoseconds.
     pub fn p99_ns(&self, seen: &mut [Seen]) -> Vec<u64> {
         let of_kind = |(kind, seen): (usize, &mut Seen)| {

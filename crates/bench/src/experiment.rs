@@ -8,7 +8,7 @@ use crate::configuration::Setup;
 use crate::context::Context;
 use crate::error::{Doing, Error, Result};
 use crate::limits::Wanted;
-use crate::measure::outcome;
+use crate::measure::{explained, outcome};
 use crate::subject::{Subject, parse_uri};
 use crate::workload::Workload;
 use bson::rawdoc;
@@ -190,7 +190,8 @@ fn measure_own(context: &mut Context, workload: &Workload, own: &Own, setup: &Se
     let result = (|| {
         let mut subject = Subject::start(&own.program, setup, &directory, own.limits, &context.interrupt)?;
         let start_time = subject.start_time();
-        workload.run(context, &mut subject)?;
+        let done = workload.run(context, &mut subject);
+        done.map_err(|error| explained(error, &mut subject))?;
         let stop_time = subject.stop()?;
         // A workload that stops and starts its server tells of that itself.
         let runs = context.session.runs.get_mut(first..).unwrap_or_default();

@@ -143,7 +143,7 @@ impl Look {
 pub fn measure(context: &Context, subject: &mut Subject, phase: &Phase, actors: Vec<Box<dyn Actor>>) -> Run {
     let mut run = blank(context, subject, phase, actors.len());
     if let Err(error) = measure_into(&mut run, context, subject, phase, actors) {
-        run.outcome = outcome(&error);
+        run.outcome = outcome(&explained(error, subject));
     }
     run
 }
@@ -278,21 +278,18 @@ fn measure_into(
         }
         let failure = combine(run, phase, &counts, recorded);
         ended = match (ended, failure) {
-            (Err(Error::Interrupted), _) => Err(Error::Interrupted),
-            // A dead server shows as a broken connection first; its end says more.
-            (_, Some(error)) => Err(subject_error(subject).unwrap_or(error)),
+            (Err(error @ (Error::Interrupted | Error::ServerDied { .. })), _) => Err(error),
+            (_, Some(error)) => Err(error),
             (ended, None) => ended,
         };
-        ended.map_err(|error| explained(error, subject))?;
+        ended?;
         run.notes.extend(missed_rate(run, phase, &counts));
         if let Some(followers) = &mut followers {
-            followers.catch_up(subject).map_err(|error| explained(error, subject))?;
+            followers.catch_up(subject)?;
         }
-        settle(run, subject, &before, &after).map_err(|error| explained(error, subject))?;
+        settle(run, subject, &before, &after)?;
         match followers {
-            Some(followers) => followers
-                .settle(run, subject)
-                .map_err(|error| explained(error, subject)),
+            Some(followers) => followers.settle(run, subject),
             None => Ok(()),
         }
     })
@@ -308,10 +305,17 @@ fn begin(subject: &Subject, shared: &Shared, followers: Option<&mut Followers>) 
     before
 }
 
-/// A full disk explains what went wrong on it better than what went wrong.
-fn explained(error: Error, subject: &Subject) -> Error {
+/// A dead server shows as a broken connection first, and a full disk as anything: these say more than what went wrong.
+pub(crate) fn explained(error: Error, subject: &mut Subject) -> Error {
+    use Error::{DiskFull, Interrupted, Io, Kept, NoPrimary, NoReply, Protocol, Refused, Report};
+    let may_be_its_end = matches!(
+        error,
+        Io { .. } | Protocol(_) | NoReply { .. } | NoPrimary { .. } | Refused { .. }
+    );
+    let died = may_be_its_end.then(|| subject.why_dead()).flatten();
+    let error = died.unwrap_or(error);
     match (&error, check_disk(subject)) {
-        (Error::Interrupted | Error::DiskFull { .. }, _) | (_, Ok(())) => error,
+        (Interrupted | DiskFull { .. } | Kept(_) | Report(_), _) | (_, Ok(())) => error,
         (
             _,
             Err(Error::DiskFull {
@@ -326,17 +330,6 @@ fn explained(error: Error, subject: &Subject) -> Error {
         },
         (_, Err(other)) => other,
     }
-}
-
-/// A server that has died may need a moment until its process is gone.
-fn subject_error(subject: &mut Subject) -> Option<Error> {
-    for _ in 0..20 {
-        if let Err(error) = subject.check() {
-            return Some(error);
-        }
-        thread::sleep(LOOK);
-    }
-    None
 }
 
 fn warm_up(context: &Context, subject: &mut Subject, phase: &Phase, shared: &Shared) -> Result<()> {
@@ -562,6 +555,8 @@ struct Sampler {
     rss_peak: u64,
     /// Points up to now.
     points: u32,
+    /// Those before the first thread ended.
+    full: u32,
     /// Times that are in no interval, and how many points were before them.
     gaps: Vec<(u32, Duration)>,
 }
@@ -585,6 +580,7 @@ impl Sampler {
             last_rate: 0.0,
             rss_peak: before.server.map_or(0, |usage| usage.resident_bytes),
             points: 0,
+            full: 0,
             gaps: Vec::new(),
         }
     }
@@ -627,6 +623,9 @@ impl Sampler {
         };
         for _ in 0..points {
             self.push(&look, &deltas, &p99_ns, watch);
+        }
+        if !shared.any_ended() {
+            self.full = self.points;
         }
         self.last = look;
     }
@@ -691,7 +690,7 @@ impl Sampler {
             let before = self.gaps.iter().filter(|(points, _)| *points <= at);
             span.at_seconds += before.map(|(_, time)| time.as_secs_f64()).sum::<f64>();
         }
-        if let Some(part) = report::collapse(&series, commands) {
+        if let Some(part) = report::collapse(&series, commands, self.full as usize) {
             run.figures.insert(report::COLLAPSED.to_owned(), part);
         }
         if !self.gaps.is_empty() {

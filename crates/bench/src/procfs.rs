@@ -147,20 +147,45 @@ pub fn group(leader: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let member = |entry: fs::DirEntry| {
-        let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        (parse_living_group(&stat) == Some(leader)).then_some(pid)
-    };
-    entries.flatten().filter_map(member).collect()
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let processes = entries.flatten().filter_map(number);
+    processes.filter(|pid| lives_in_group(*pid, leader)).collect()
 }
 
-/// The process group, field 5, of a process whose state, field 3, is not that of one that has ended.
-fn parse_living_group(stat: &str) -> Option<u32> {
+/// Whether a process lives, and is of the group that its leader's id names.
+pub fn lives_in_group(pid: u32, leader: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    match parse_group(&stat) {
+        Some((group, State::Zombie)) => group == leader && threads(pid) > 1,
+        Some((group, state)) => group == leader && state == State::Living,
+        None => false,
+    }
+}
+
+/// The threads of a process. One that is killed has a first thread that is a zombie at once, while others may be in the
+/// kernel for long, and have its files and its port until they are not.
+fn threads(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
+/// What `/proc` says of a process's first thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Living,
+    Zombie,
+    Dead,
+}
+
+/// The process group, field 5, and the state, field 3.
+fn parse_group(stat: &str) -> Option<(u32, State)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
-    let state = fields.next()?;
-    fields.nth(1)?.parse().ok().filter(|_| !matches!(state, "Z" | "X"))
+    let state = match fields.next()? {
+        "Z" => State::Zombie,
+        "X" => State::Dead,
+        _ => State::Living,
+    };
+    Some((fields.nth(1)?.parse().ok()?, state))
 }
 
 /// Inodes of the sockets that listen on a port, by the table of TCP's sockets.
@@ -346,8 +371,20 @@ mod tests {
 
     #[test]
     fn a_group_is_what_lives_of_it() {
-        assert_eq!(parse_living_group("77 (a) b) S 41 70 77 0 -1"), Some(70));
-        assert_eq!(parse_living_group("77 (a) Z 41 70 77 0 -1"), None);
+        assert_eq!(parse_group("77 (a) b) S 41 70 77 0 -1"), Some((70, State::Living)));
+        assert_eq!(parse_group("77 (a) Z 41 70 77 0 -1"), Some((70, State::Zombie)));
+        assert_eq!(parse_group("77 (a) S 41"), None);
+        let mut child = std::process::Command::new("/bin/true").spawn().expect("it starts");
+        let stat = format!("/proc/{}/stat", child.id());
+        let own = fs::read_to_string("/proc/self/stat").expect("it is there");
+        let (group, _) = parse_group(&own).expect("as usual");
+        assert!(lives_in_group(std::process::id(), group) && !lives_in_group(std::process::id(), group + 1));
+        let seen = || parse_group(&fs::read_to_string(&stat).expect("nobody has waited for it"));
+        while seen() != Some((group, State::Zombie)) {
+            std::thread::yield_now();
+        }
+        assert!(!lives_in_group(child.id(), group), "it has no other threads");
+        child.wait().expect("a child");
     }
 
     #[test]

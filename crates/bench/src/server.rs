@@ -29,8 +29,16 @@ pub const STOP_TIMEOUT_INTERRUPTED: Duration = Duration::from_secs(10);
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What was killed is gone by then, unless the system keeps it.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// So many times as long where it cannot be seen whose port it is.
+const STRANGER_TIMES_UNKNOWN: u32 = 6;
 /// Before a server that refuses to answer is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// A process whose connections broke is gone by then, a busy machine's too.
+const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
+/// One that answers after so long lives on.
+const DEATH_TIMEOUT_ANSWERING: Duration = Duration::from_secs(1);
+/// Between two looks at whether it is gone.
+const DEATH_LOOK: Duration = Duration::from_millis(20);
 /// Between two looks at whether something has happened: the resolution of start-up and shutdown times.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Of a server's log, this much of its end is looked through for the reason of its own.
@@ -232,10 +240,13 @@ impl ServerProcess {
                     }
                 }
                 // One that is busy with its start answers late or does not listen yet.
-                Ok(Err(error))
-                    if matches!(listener, Listener::Process(_)) && !matches!(error, Error::NoReply { .. }) =>
-                {
+                Ok(Err(error)) if !matches!(error, Error::NoReply { .. }) => {
                     interrupt.check()?;
+                    let patience = match listener {
+                        Listener::Process(_) => patience,
+                        Listener::Unknown => patience * STRANGER_TIMES_UNKNOWN,
+                        Listener::Nobody => START_TIMEOUT,
+                    };
                     if refused.get_or_insert_with(Instant::now).elapsed() > patience {
                         let reason = crate::chain(&error);
                         return Err(self.died(format!("does not answer to `hello` at {}: {reason}", self.address)));
@@ -270,7 +281,7 @@ impl ServerProcess {
     /// An error when it has ended.
     pub fn check(&mut self) -> Result<()> {
         let leader = self.child.id();
-        if !self.has_ended()? && (self.pid == leader || procfs::group(leader).contains(&self.pid)) {
+        if !self.has_ended()? && (self.pid == leader || procfs::lives_in_group(self.pid, leader)) {
             return Ok(());
         }
         let status = self.end()?;
@@ -280,6 +291,13 @@ impl ServerProcess {
             }
             _ => format!("has ended by itself ({status})"),
         }))
+    }
+
+    /// Why it has ended, after a connection to it broke: the process goes later than its connections do. `None` when it
+    /// answers a new one, or is still there after a while.
+    pub fn why_dead(&mut self) -> Option<Error> {
+        let (address, interrupt) = (self.address, self.interrupt.clone());
+        why_dead(address, &interrupt, || self.check())
     }
 
     /// Whether what was started has ended. It is not waited for: the group keeps its number.
@@ -345,7 +363,9 @@ impl ServerProcess {
                 is_asked = true;
                 patience = patience.min(start.elapsed() + STOP_TIMEOUT_INTERRUPTED);
             }
-            if self.has_ended()? && procfs::group(self.child.id()).is_empty() {
+            // What else a wrapper has started is killed with the group, and has no time of its own.
+            let leader = self.child.id();
+            if self.has_ended()? && (self.pid == leader || !procfs::lives_in_group(self.pid, leader)) {
                 return Ok(());
             }
             std::thread::sleep(LOOK_AGAIN);
@@ -362,6 +382,32 @@ impl Drop for ServerProcess {
         // Nobody could do more.
         let _ = self.end();
     }
+}
+
+/// See [`ServerProcess::why_dead`]: what `check` finds, of the server or servers behind this address.
+pub(crate) fn why_dead(
+    address: SocketAddr,
+    interrupt: &Interrupt,
+    mut check: impl FnMut() -> Result<()>,
+) -> Option<Error> {
+    let answers = || {
+        let connection = Connection::open_until(address, interrupt);
+        connection.is_ok_and(|mut connection| {
+            connection.wait_at_most(DEATH_TIMEOUT_ANSWERING);
+            connection.hello().is_ok()
+        })
+    };
+    let start = Instant::now();
+    while start.elapsed() < DEATH_TIMEOUT && interrupt.check().is_ok() {
+        if let Err(error) = check() {
+            return Some(error);
+        }
+        if start.elapsed() >= DEATH_TIMEOUT_ANSWERING && answers() {
+            return None;
+        }
+        std::thread::sleep(DEATH_LOOK);
+    }
+    None
 }
 
 /// An address of this machine that nobody listens on at the moment.
@@ -586,8 +632,12 @@ mod tests {
                 break behind;
             }
         };
-        let server = ServerProcess {
-            pid: behind,
+        (server_of(behind, child, directory), pipe)
+    }
+
+    fn server_of(pid: u32, child: Child, directory: &Path) -> ServerProcess {
+        ServerProcess {
+            pid,
             is_over: false,
             child,
             address: (Ipv4Addr::LOCALHOST, 1).into(),
@@ -601,8 +651,7 @@ mod tests {
             notes: Vec::new(),
             guard: None,
             group: None,
-        };
-        (server, pipe)
+        }
     }
 
     /// The wrapper was killed, or asked to end, and the server behind it ran on.
@@ -627,6 +676,23 @@ mod tests {
         assert_eq!(ends(Box::new(pipe)), 0);
     }
 
+    /// Helpers of a wrapper were waited for, for five minutes, and then the run failed.
+    #[test]
+    fn a_server_has_ended_though_a_helper_of_its_wrapper_has_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "sleep 600 & echo ready; exec sleep 600"])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("it starts");
+        let mut pipe = child.stdout.take().expect("piped");
+        pipe.read_exact(&mut [0; 6]).expect("the helper runs");
+        let server = server_of(child.id(), child, directory.path());
+        server.stop().expect("what was asked to end has ended");
+        assert_eq!(pipe.read_to_end(&mut Vec::new()).expect("all have ended"), 0);
+    }
+
     /// Ten minutes of attempts, a thousand in a second.
     #[test]
     fn a_server_that_refuses_to_answer_is_given_up() {
@@ -636,12 +702,13 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         server.address = listener.local_addr().expect("bound");
         std::thread::spawn(move || listener.incoming().for_each(drop));
-        let error = server
-            .wait_until_answering(Instant::now(), Duration::from_millis(300), &Interrupt::new(), |_, _| {
-                Listener::Process(1)
-            })
-            .expect_err("nobody says hello");
-        assert!(error.to_string().contains("does not answer to `hello`"), "{error}");
+        for (listener, patience_ms) in [(Listener::Process(1), 300), (Listener::Unknown, 50)] {
+            let patience = Duration::from_millis(patience_ms);
+            let error = server
+                .wait_until_answering(Instant::now(), patience, &Interrupt::new(), |_, _| listener)
+                .expect_err("nobody says hello");
+            assert!(error.to_string().contains("does not answer to `hello`"), "{error}");
+        }
     }
 
     #[test]

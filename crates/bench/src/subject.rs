@@ -9,7 +9,7 @@ use crate::error::{Doing, Error, Result};
 use crate::interrupt::Interrupt;
 use crate::limits::Wanted;
 use crate::procfs;
-use crate::server::{ServerCommand, ServerProcess};
+use crate::server::{self, ServerCommand, ServerProcess};
 use crate::set::{self, Member, Members};
 use bson::{Bson, Document, rawdoc};
 use report::Configuration;
@@ -319,6 +319,15 @@ impl Subject {
             Some((_, Some(process))) => process.check(),
             _ => Ok(()),
         }
+    }
+
+    /// Why our own process has ended, after something went wrong that may come of that: see [`ServerProcess::why_dead`].
+    pub fn why_dead(&mut self) -> Option<Error> {
+        if !self.is_own() {
+            return None;
+        }
+        let (address, interrupt) = (self.address, self.interrupt.clone());
+        server::why_dead(address, &interrupt, || self.check())
     }
 
     /// Ends our own process. Returns how long that took; `None` for a server that was running.

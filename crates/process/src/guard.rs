@@ -66,6 +66,8 @@ mod tests {
         tempfile::tempdir_in(folder).expect("a folder in it").keep();
         let mut child = family();
         drop(Guard::over(child.id(), Some(folder)).expect("it starts"));
+        // A shell that lived on would need a moment.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         assert!(child.try_wait().expect("a child").is_none() && folder.exists());
         let mut guard = Guard::over(child.id(), Some(folder)).expect("it starts");
         drop(guard.0.stdin.take());

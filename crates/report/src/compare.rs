@@ -2,7 +2,7 @@
 
 use crate::measure::{Measure, Verdict};
 use crate::noise::{Basis, Estimate, Ratio};
-use crate::{Experiment, Outcome, Pool, Session, number};
+use crate::{Experiment, Outcome, Pool, Run, Session, number};
 use std::fmt::Write as _;
 
 pub use crate::measure::TOLERANCE;
@@ -159,12 +159,11 @@ impl Comparison {
                 _ => self.fail(format!("{said}.")),
             }
         }
-        let faults = |pool: &Pool| {
-            let runs = pool.runs.iter().chain(&pool.without);
-            runs.map(|run| run.faults()).max().unwrap_or(0)
-        };
-        let (old, new) = (before.map_or(0, faults), faults(after));
-        if new > old {
+        let (old, new) = (before.and_then(most_faulty), most_faulty(after));
+        if let Some(new) = new
+            && has_more_faults(old, new, self.tolerance)
+        {
+            let [old, new] = [old.map_or(0, Run::faults), new.faults()];
             self.fail(format!(
                 "{work}: {new} operations of a run of {label} failed in the newer one, {old} in the older one."
             ));
@@ -389,6 +388,37 @@ impl Line {
             format!("{mark}{:.2} to {:.2}", ratio.low, ratio.high)
         })
     }
+}
+
+/// So many more operations that failed are chance.
+const FAULTS_SAME: f64 = 10.0;
+/// And so many standard deviations of a number of rare events.
+const FAULTS_SPREADS: f64 = 4.0;
+
+/// All that was tried.
+fn attempts(run: &Run) -> f64 {
+    run.count() as f64 + run.faults() as f64
+}
+
+fn fault_share(run: &Run) -> f64 {
+    run.faults() as f64 / attempts(run).max(1.0)
+}
+
+/// The run of which the largest share failed.
+fn most_faulty<'p>(pool: &Pool<'p>) -> Option<&'p Run> {
+    let runs = pool.runs.iter().chain(&pool.without).copied();
+    runs.max_by(|a, b| fault_share(a).total_cmp(&fault_share(b)))
+}
+
+/// Whether more operations fail than before: where none did, any; else more than chance and the tolerance explain.
+fn has_more_faults(old: Option<&Run>, new: &Run, tolerance: f64) -> bool {
+    let faults = new.faults() as f64;
+    let expected = old.map_or(0.0, fault_share) * attempts(new);
+    if expected <= 0.0 {
+        return faults > 0.0;
+    }
+    let by_chance = FAULTS_SAME.max(FAULTS_SPREADS * expected.sqrt());
+    faults > expected * (1.0 + tolerance) && faults > expected + by_chance
 }
 
 /// Whether a run of it went to its end.

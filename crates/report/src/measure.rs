@@ -29,6 +29,8 @@ const P99_COMMANDS_MIN: u64 = 1_000;
 /// Two figures are the same when they differ by less than the tolerance and a difference of so many tolerances is ruled
 /// out. One run of each rarely rules out less.
 const RULED_OUT: f64 = 3.0;
+/// The figure of writers of `tenon stress` that were flushed.
+const FLUSH_SECONDS: &str = "flushSeconds";
 /// A difference that nobody would choose by.
 pub const TOLERANCE: f64 = 0.05;
 
@@ -258,8 +260,19 @@ impl Measure {
 
     /// True when the figure of two pools is counted alike: [`crate::COUNTING`] says what builds count otherwise.
     pub fn is_counted_alike(&self, a: &Pool, b: &Pool) -> bool {
-        let counting = |pool: &Pool| pool.runs.last().map(|run| run.counting);
-        !matches!(self, Self::ServerCpu | Self::Written | Self::Stop) || counting(a) == counting(b)
+        let runs = || a.runs.iter().chain(&b.runs);
+        let is_alike = || {
+            let mut countings = runs().map(|run| run.counting);
+            let first = countings.next();
+            a.runs.is_empty() || b.runs.is_empty() || countings.all(|counting| Some(counting) == first)
+        };
+        // What only reads is not flushed.
+        let is_flushed = |run: &Run| run.document_bytes.is_some() || run.figures.contains_key(FLUSH_SECONDS);
+        match self {
+            Self::ServerCpu | Self::Written => is_alike() || !runs().any(|run| is_flushed(run)),
+            Self::Stop => is_alike(),
+            _ => true,
+        }
     }
 
     /// True when the figure of two pools is of the same work. Sizes after unequal amounts of writing are not.

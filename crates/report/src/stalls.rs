@@ -8,7 +8,7 @@ use crate::{Series, Span};
 /// of which may carry many operations.
 pub fn stalls(series: &Series, commands: u64) -> Vec<Span> {
     let total = series.total();
-    let still = still(&total, &begins(series), per_command(&total, commands));
+    let still = still(&total, &begins(series), per_command(&total, commands), total.len());
     let mut sorted = total.clone();
     sorted.sort_unstable();
     let Some(&median) = sorted.get(sorted.len() / 2) else {
@@ -70,12 +70,22 @@ fn best_but_one<'c>(counts: impl Iterator<Item = &'c u64>) -> Vec<u64> {
     found
 }
 
-/// For each interval whether something is done in it that was never done before: from there on it is other work.
+/// For each interval whether other work begins in it: something is done that was never done before, and is soon most of
+/// what is done. An operation that is rare may be seen for the first time at any moment of the same work.
 fn begins(series: &Series) -> Vec<bool> {
-    let columns = series.operations.values();
-    let firsts = columns.filter_map(|column| column.iter().position(|count| *count > 0));
-    let mut begins = vec![false; series.total().len()];
-    firsts.for_each(|first| begins[first] = true);
+    let total = series.total();
+    let mut begins = vec![false; total.len()];
+    for column in series.operations.values() {
+        let Some(first) = column.iter().position(|count| *count > 0) else {
+            continue;
+        };
+        let leads = |count: u64, total: u64| count > 0 && count >= total.saturating_sub(count);
+        let counts = column.iter().zip(&total).enumerate();
+        let mut soon = counts.skip(first).take(CLIFF_INTERVALS);
+        if let Some((leading, _)) = soon.find(|(_, (count, total))| leads(**count, **total)) {
+            begins[first..=leading].fill(true);
+        }
+    }
     begins
 }
 
@@ -104,13 +114,14 @@ fn below_cliffs(counts: &[u64], begins: &[bool]) -> Vec<Option<u64>> {
 /// For each interval in which a run stood still, what a good one does. See [`collapse`]; `per_command`: operations of a
 /// command.
 pub fn halts(counts: &[u64], per_command: u64) -> Vec<Option<u64>> {
-    still(counts, &vec![false; counts.len()], per_command.max(1))
+    still(counts, &vec![false; counts.len()], per_command.max(1), counts.len())
 }
 
 /// It has less than a tenth of that both before and after it, so that a run that only becomes slower, or starts slowly,
 /// has none; or less than a twentieth of those just before it; or next to nothing. Of a run that answers few commands
-/// in each interval nothing can be said: that none is answered in one is chance.
-fn still(counts: &[u64], begins: &[bool], per_command: u64) -> Vec<Option<u64>> {
+/// in each interval nothing can be said: that none is answered in one is chance. Cliffs count in the first `full`
+/// intervals.
+fn still(counts: &[u64], begins: &[bool], per_command: u64, full: usize) -> Vec<Option<u64>> {
     let mut sorted = counts.to_vec();
     sorted.sort_unstable();
     let pace = pace(&sorted);
@@ -125,20 +136,22 @@ fn still(counts: &[u64], begins: &[bool], per_command: u64) -> Vec<Option<u64>> 
         let falls = above.filter(|above| tells(*above));
         halts.then_some(around).or(is_nothing.then_some(pace)).or(falls)
     };
-    let above = below_cliffs(counts, begins);
+    let above = below_cliffs(counts, begins).into_iter().enumerate();
+    let above = above.map(|(index, above)| above.filter(|_| index < full));
     counts.iter().zip(around).zip(above).map(of_one).collect()
 }
 
 /// The least part of a good interval's operations that one has in which the run stood still: such a run fails,
 /// whatever its rate, and however long it stood. The last interval, which the end may cut, does not count, and short
-/// runs say nothing. `commands` as for [`stalls`].
-pub fn collapse(series: &Series, commands: u64) -> Option<f64> {
+/// runs say nothing. `commands` as for [`stalls`]. In the first `full` intervals all clients were at work: behind them
+/// some had nothing left to do, and that less is done is no breakdown.
+pub fn collapse(series: &Series, commands: u64, full: usize) -> Option<f64> {
     let total = series.total();
     let (_, whole) = total.split_last()?;
     if total.len() < COLLAPSE_SECONDS_MIN {
         return None;
     }
-    let still = still(whole, &begins(series), per_command(&total, commands));
+    let still = still(whole, &begins(series), per_command(&total, commands), full);
     let parts = whole
         .iter()
         .zip(still)
@@ -155,7 +168,7 @@ mod tests {
     }
 
     fn collapse(series: &Series) -> Option<f64> {
-        super::collapse(series, series.total().iter().sum())
+        super::collapse(series, series.total().iter().sum(), usize::MAX)
     }
 
     fn series(counts: &[u64]) -> Series {
@@ -246,6 +259,18 @@ mod tests {
         assert_eq!(collapse(&two), None, "it is other work");
         two.operations.insert("other".to_owned(), vec![300; 20]);
         assert_eq!(collapse(&two), Some(300.0 / 10_300.0));
+        // An operation that is rare may be done for the first time just before, or in the first bad second.
+        for first in [29, 31] {
+            let mut rare = vec![0; 58];
+            rare[first] = 1;
+            let mut mixed = down.clone();
+            mixed.operations.insert("rare".to_owned(), rare);
+            assert_eq!(collapse(&mixed), Some(0.02), "{first}");
+        }
+        // Of a fixed amount of work the last client may have some left for long.
+        let commands = down.total().iter().sum();
+        assert_eq!(super::collapse(&down, commands, 31), None);
+        assert_eq!(super::collapse(&down, commands, 32), Some(0.02));
     }
 
     #[test]
@@ -267,14 +292,14 @@ mod tests {
     #[test]
     fn few_commands_of_many_operations_tell_nothing() {
         let mut counts: Vec<u64> = [1024, 0, 2048, 0].repeat(5);
-        assert_eq!(super::collapse(&series(&counts), 15), None);
+        assert_eq!(super::collapse(&series(&counts), 15, usize::MAX), None);
         assert!(
             super::stalls(&series(&counts), 15)
                 .iter()
                 .all(|span| span.seconds == 1.0)
         );
         counts.iter_mut().for_each(|count| *count *= 20);
-        assert_eq!(super::collapse(&series(&counts), 300), Some(0.0));
+        assert_eq!(super::collapse(&series(&counts), 300, usize::MAX), Some(0.0));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::plan::{Admin, Place, Plan};
 use crate::request::{Find, Insert};
 use crate::settings::Settings;
 use bench::chain;
-use bench::connection::whole_number;
+use bench::connection::{FLUSH_TIMEOUT, whole_number};
 use bench::interrupt::Interrupt;
 use bench::procfs;
 use bench::server::{STOP_TIMEOUT_INTERRUPTED, ServerCommand, ServerProcess};
@@ -26,7 +26,7 @@ use bson::raw::RawDocumentBuf;
 use bson::rawdoc;
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Bytes on disk per byte of documents that a cell may take at its worst: log, data, and what is being rewritten.
 const DISK_FACTOR: u64 = 3;
@@ -36,10 +36,6 @@ const DISK_BASE: u64 = 256 << 20;
 const DISK_LOW: u64 = 64 << 20;
 /// `CommandNotFound`, `CommandNotSupported` and `NotImplemented`.
 const NO_SUCH_COMMAND: [i32; 3] = [59, 115, 238];
-/// A flush lasts as long as there is data: 16 GiB at 10 MB/s.
-const FLUSH_SILENCE_MAX: Duration = Duration::from_secs(1800);
-/// A process whose connections broke is gone, or a trace of it is seen, by then.
-const DEATH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How a cell ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -361,7 +357,7 @@ impl Attempt<'_> {
         let lines = self.plan.flush_lines();
         lines.iter().for_each(|line| observer(Event::Line(line)));
         let start = Instant::now();
-        match admin.command_within(&flush.database, &raw(flush)?, FLUSH_SILENCE_MAX) {
+        match admin.command_within(&flush.database, &raw(flush)?, FLUSH_TIMEOUT) {
             Ok(_) => result.flush_seconds = Some(start.elapsed().as_secs_f64()),
             Err(LinkError::Refused { code, .. }) if NO_SUCH_COMMAND.contains(&code) => return Ok(()),
             Err(LinkError::Refused { code, message }) => {
@@ -564,14 +560,7 @@ pub(crate) fn written_bytes(pid: u32) -> Option<u64> {
 
 /// Why the server is gone; `None` when it is not.
 pub(crate) fn why_dead(server: &mut ServerProcess) -> Option<String> {
-    let start = Instant::now();
-    while start.elapsed() < DEATH_TIMEOUT {
-        if let Err(error) = server.check() {
-            return Some(chain(&error));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    None
+    server.why_dead().map(|error| chain(&error))
 }
 
 #[cfg(test)]

@@ -151,6 +151,27 @@ fn what_does_not_work_any_more_is_worse() {
         run.operations.values_mut().for_each(|operation| operation.errors = 45);
     });
     assert!(refused.is_worse() && refused.text().contains("operations of a run of btree failed"));
+    // Some are refused by nature, and a faster server refuses more of them in the same time.
+    let shares = |errors: [u64; 2], times: u64| {
+        let mut sessions = [before.clone(), before.clone()];
+        for (session, errors) in sessions.iter_mut().zip(errors) {
+            let run = session.runs.iter_mut().find(|run| is_it(run)).expect("it is there");
+            let operation = run.operations.values_mut().next().expect("it did something");
+            (operation.count, operation.errors) = (200_000, errors);
+        }
+        let run = sessions[1].runs.iter_mut().find(|run| is_it(run)).expect("it is there");
+        run.operations
+            .values_mut()
+            .for_each(|operation| operation.count *= times);
+        let [before, after] = sessions;
+        let failures = compare(&before, &after, TOLERANCE).failures;
+        failures
+            .iter()
+            .any(|failure| failure.contains("failed in the newer one"))
+    };
+    assert!(!shares([3, 4], 1), "one more");
+    assert!(!shares([1000, 2000], 2), "of twice as many");
+    assert!(shares([1000, 2000], 1) && shares([0, 1], 1));
     // Where the primary is killed some fail, but what was acknowledged is there.
     let killed = |lost: f64| {
         move |run: &mut report::Run| {
@@ -264,6 +285,12 @@ fn what_builds_count_otherwise_is_not_compared() {
         comparison.text()
     );
     assert!(comparison.text().contains("the two builds count otherwise"));
+    // What was only read was not flushed.
+    let mut read = [before.clone(), after.clone()];
+    let runs = read.iter_mut().flat_map(|session| &mut session.runs);
+    runs.for_each(|run| run.document_bytes = None);
+    let comparison = compare(&read[0], &read[1], TOLERANCE);
+    assert!(comparison.lines.iter().any(|line| line.measure == Measure::Written));
     for run in &mut before.runs {
         run.counting = 2;
     }
