@@ -450,6 +450,15 @@ impl Planner<'_> {
         super::implication::holds_matches(index, self.query.filter.as_deref())
     }
 
+    /// As [`Planner::holds_matches`], where one index is asked after the other: each partial one is compared with a
+    /// filter that may be as large as a message.
+    pub(super) fn holds_matches_in_time(&self, index: &Index) -> Result<bool, QueryError> {
+        if index.partial_filter().is_some() {
+            self.evaluation.steps(usize::MAX)?;
+        }
+        Ok(self.holds_matches(index))
+    }
+
     fn add_index(
         &self,
         index: &Arc<Index>,
@@ -458,7 +467,7 @@ impl Planner<'_> {
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryError> {
         // A hinted one answers with what it has, as a sparse one does.
-        let answers = self.holds_matches(index) || hinted && index.wildcard().is_none();
+        let answers = self.holds_matches_in_time(index)? || hinted && index.wildcard().is_none();
         if !answers {
             return Ok(());
         }

@@ -74,11 +74,12 @@ impl Planner<'_> {
         }
         let conjuncts = predicate.conjuncts();
         // A partial index that the whole filter does not imply may serve none of the branches.
-        let usable: Vec<&Arc<Index>> = indexes
-            .iter()
-            .filter(|index| self.holds_matches(index))
-            .copied()
-            .collect();
+        let mut usable = Vec::with_capacity(indexes.len());
+        for index in indexes {
+            if self.holds_matches_in_time(index)? {
+                usable.push(*index);
+            }
+        }
         for (position, conjunct) in conjuncts.iter().enumerate() {
             let Predicate::Or(branches) = conjunct else { continue };
             self.evaluation.steps(conjuncts.len())?;
