@@ -149,6 +149,25 @@ fn all_who_run_plans_have_them_planned_anew() {
     }
 }
 
+#[test]
+fn rows_of_a_trial_are_memory_until_they_are_given() {
+    let fixture = skewed(9106);
+    let filter = rawdoc! { "a": 0, "b": { "$lte": 0 } };
+    let request = FindRequest::new(ns("c"), &filter);
+    let mut charged = Vec::new();
+    for _ in 0..2 {
+        let op = fixture.op();
+        let mut executor = find(&fixture.context(&op), &request).expect("planned");
+        executor.release();
+        charged.push(op.memory().used());
+        assert_eq!(fixture.all(&mut executor, 1000).len(), DOCUMENTS as usize - 2);
+        drop(executor);
+        assert_eq!(op.memory().used(), 0);
+    }
+    // The second has its plan from the cache.
+    assert!(charged[1] > charged[0], "{charged:?}");
+}
+
 /// Rows that a trial has read ahead come first, each once, and are gone with their collection.
 #[test]
 fn rows_of_a_trial_are_given_like_others() {
