@@ -114,7 +114,7 @@ impl DocumentSink for Vec<bson::RawDocumentBuf> {
 
 /// Rows looked at between two yields.
 const ROWS_PER_YIELD: u32 = 10_000;
-/// Time between two yields; checked every [`ROWS_PER_CLOCK_READ`] rows.
+/// Time between two yields; checked every [`ROWS_PER_CLOCK_READ`] rows, with scripts at each.
 const YIELD_EVERY: Duration = Duration::from_millis(10);
 const ROWS_PER_CLOCK_READ: u32 = 128;
 
@@ -127,6 +127,7 @@ pub(crate) struct Run<'a> {
     pub(crate) evaluation: &'a EvaluationContext<'a>,
     /// Rows still to be looked at before a yield; trials use it as the budget of one turn.
     rows_left: Cell<u32>,
+    rows_per_clock_read: u32,
     /// A yield is due.
     due: Cell<bool>,
     started: Duration,
@@ -158,8 +159,17 @@ impl<'a> Run<'a> {
             collection,
             evaluation,
             rows_left: Cell::new(rows),
+            rows_per_clock_read: ROWS_PER_CLOCK_READ,
             due: Cell::new(false),
             started,
+        }
+    }
+
+    /// The same, for rows that may take long each.
+    pub(crate) fn of_slow_rows(self) -> Self {
+        Self {
+            rows_per_clock_read: 1,
+            ..self
         }
     }
 
@@ -167,7 +177,7 @@ impl<'a> Run<'a> {
     pub(crate) fn tick(&self) -> Result<bool, QueryError> {
         let left = self.rows_left.get().saturating_sub(1);
         self.rows_left.set(left);
-        if !left.is_multiple_of(ROWS_PER_CLOCK_READ) {
+        if !left.is_multiple_of(self.rows_per_clock_read) {
             return Ok(false);
         }
         self.context.op.check_now().map_err(storage::StorageError::from)?;

@@ -218,12 +218,13 @@ impl Planned {
             // Declared before the view, which goes first.
             let mut guard = Some(guard);
             let view = context.data().view()?;
+            let mut run = Run::new(context, &view, &self.collection, &evaluation);
             // A script may never end, and whoever wants the collection for itself would wait for it, with all who come
             // behind. The view keeps what it shows, whatever becomes of the collection.
             if self.query.runs_scripts {
                 drop(guard.take());
+                run = run.of_slow_rows();
             }
-            let run = Run::new(context, &view, &self.collection, &evaluation);
             match self.stage.run(&run, receive)? {
                 Ran::Yield => {
                     self.stage.save();
