@@ -533,6 +533,24 @@ def test_whoever_wants_a_collection_does_not_wait_for_a_script(db, numbers, name
     assert failures == [11601]
 
 
+def test_plans_are_chosen_where_a_script_gives_what_null_does_not(db):
+    """Trials run no scripts: the plan that came to a document first had failed, and the one that read most won."""
+    db.many.insert_many({"_id": n, "a": n, "b": n} for n in range(20000))
+    db.many.create_index("b")
+    db.many.create_index("a")
+    one = function("function(a) { return [a] }", "$a")
+    for condition in [
+        {"$expr": {"$eq": [{"$size": one}, 1]}},
+        {"$expr": {"$in": ["$a", one]}},
+        {"$nor": [{"$expr": {"$ne": [{"$size": one}, 1]}}]},
+        {"$nor": [{"$where": "this.a < 0"}]},
+    ]:
+        found = db.many.find({"a": {"$gte": 19990}, "b": {"$gte": 0}, **condition})
+        plan = str(found.explain()["queryPlanner"]["winningPlan"])
+        assert "a_1" in plan and "b_1" not in plan, (condition, plan)
+        assert len(list(found)) == 10
+
+
 def test_writes_by_scripts_change_what_matches(db, numbers):
     """They look at a document before they lock it, and again at one that is another then."""
     assert numbers.update_many({"$where": "this.a % 2 == 0"}, {"$inc": {"n": 1}}).modified_count == 5

@@ -55,6 +55,8 @@ pub struct EvaluationContext<'o> {
     scripts: OperationScripts,
     lent_scripts: Option<&'o OperationScripts>,
     runs_scripts: bool,
+    /// A script was not run since this was last asked.
+    has_skipped: Cell<bool>,
 }
 
 impl<'o> EvaluationContext<'o> {
@@ -89,6 +91,16 @@ impl<'o> EvaluationContext<'o> {
         self.runs_scripts
     }
 
+    /// A script was not run: what came of it, an error, too, is not what the script would give.
+    pub(crate) fn skip_script(&self) {
+        self.has_skipped.set(true);
+    }
+
+    /// Whether a script was not run since the last time.
+    pub(crate) fn take_skipped(&self) -> bool {
+        self.has_skipped.take()
+    }
+
     /// A context that nothing interrupts: for what no client waits for.
     pub fn uninterrupted() -> Self {
         Self::of(None)
@@ -106,6 +118,7 @@ impl<'o> EvaluationContext<'o> {
             scripts: OperationScripts::default(),
             lent_scripts: None,
             runs_scripts: true,
+            has_skipped: Cell::new(false),
         }
     }
 

@@ -41,16 +41,16 @@ struct Scripts(Vec<OneScope>);
 #[derive(Default)]
 pub struct OperationScripts {
     scopes: RefCell<Scripts>,
-    end_ms: EndMs,
+    /// When calls have to end that would run longer.
+    end_ms: Cell<Option<i64>>,
 }
-
-/// When calls have to end that would run longer.
-type EndMs = Rc<Cell<Option<i64>>>;
 
 struct OneScope {
     scope: Scope,
     heap_bytes: u64,
     memory: Charge,
+    /// As [`OperationScripts`] has it.
+    end_ms: Rc<Cell<Option<i64>>>,
 }
 
 /// Whether scripts of an operation have to end: it has, or the current call takes too long.
@@ -112,13 +112,13 @@ pub(crate) fn check(function: &Function, operation: Option<&Operation>) -> Resul
 
 impl Scripts {
     /// The scope for scripts that run here.
-    fn here(&mut self, operation: &Operation, end_ms: &EndMs) -> Result<&mut OneScope, QueryError> {
+    fn here(&mut self, operation: &Operation) -> Result<&mut OneScope, QueryError> {
         let place = self.0.iter().position(|one| one.scope.is_within_reach());
         let place = match place {
             Some(place) => place,
             None if self.0.len() >= SCOPES_MAX => return Err(query_error(ScriptError::OutOfReach, operation)),
             None => {
-                self.0.push(OneScope::new(operation, end_ms.clone())?);
+                self.0.push(OneScope::new(operation)?);
                 self.0.len() - 1
             }
         };
@@ -127,21 +127,24 @@ impl Scripts {
 }
 
 impl OneScope {
-    fn new(operation: &Operation, end_ms: EndMs) -> Result<Self, QueryError> {
+    fn new(operation: &Operation) -> Result<Self, QueryError> {
         let deadline_ms = Arc::new(AtomicI64::new(i64::MAX));
+        let end_ms: Rc<Cell<Option<i64>>> = Rc::default();
+        let bound = end_ms.clone();
         let (heap_bytes, memory) = first_heap(operation)?;
         let scope = Scope::new(heap_bytes as usize, interruption(operation, deadline_ms.clone()));
         let mut scope = scope.map_err(|error| query_error(error, operation))?;
         let (clock, limits) = (operation.clock().clone(), operation.scripts().clone());
         scope.on_each_call(move || {
             let call_deadline_ms = call_deadline_ms(&*clock, limits.call_ms_max());
-            let end_ms = end_ms.get().unwrap_or(i64::MAX);
+            let end_ms = bound.get().unwrap_or(i64::MAX);
             deadline_ms.store(call_deadline_ms.min(end_ms), Ordering::Relaxed);
         });
         Ok(Self {
             scope,
             heap_bytes,
             memory,
+            end_ms,
         })
     }
 
@@ -177,7 +180,8 @@ impl OperationScripts {
         };
         let mut scripts = self.scopes.borrow_mut();
         on_enough_stack_for_scripts(|| {
-            let one = scripts.here(operation, &self.end_ms)?;
+            let one = scripts.here(operation)?;
+            one.end_ms.set(self.end_ms.get());
             loop {
                 match call(&one.scope) {
                     Err(ScriptError::OutOfMemory) => one.renew(operation)?,

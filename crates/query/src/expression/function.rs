@@ -57,6 +57,7 @@ impl Special for Call {
             ));
         };
         if !evaluation.context.runs_scripts() {
+            evaluation.context.skip_script();
             return Ok(Value::Null);
         }
         let mark = evaluation.context.held();

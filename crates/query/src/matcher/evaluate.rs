@@ -83,6 +83,41 @@ pub(super) fn matches(
     }
 }
 
+/// Whether the document matches, where scripts are not run; `None` when one would decide.
+pub(super) fn matches_without_scripts(
+    expr: &MatchExpr,
+    document: &RawDocument,
+    scope: Scope<'_>,
+) -> Result<Option<bool>, QueryError> {
+    let any = |parts: &[MatchExpr], wanted: bool| -> Result<Option<bool>, QueryError> {
+        let mut found = Some(false);
+        for part in parts {
+            match matches_without_scripts(part, document, scope)? {
+                Some(matched) if matched == wanted => return Ok(Some(true)),
+                Some(_) => {}
+                None => found = None,
+            }
+        }
+        Ok(found)
+    };
+    let not = |matched: Option<bool>| matched.map(|matched| !matched);
+    match expr {
+        MatchExpr::And(parts) if path_of_equalities(parts).is_none() => any(parts, false).map(not),
+        MatchExpr::Or(parts) => any(parts, true),
+        MatchExpr::Nor(parts) => any(parts, true).map(not),
+        MatchExpr::Not(part) => matches_without_scripts(part, document, scope).map(not),
+        MatchExpr::Where(_) => Ok(None),
+        MatchExpr::Expr(_) => {
+            scope.context.take_skipped();
+            match matches(expr, document, scope, None) {
+                Err(QueryError::Code(_)) | Ok(_) if scope.context.take_skipped() => Ok(None),
+                told => told.map(Some),
+            }
+        }
+        _ => matches(expr, document, scope, None).map(Some),
+    }
+}
+
 /// Equalities up to which each walks the document by itself.
 const WALKED_EQUALITIES_MAX: usize = 8;
 

@@ -103,9 +103,13 @@ impl Matcher {
         self.root
     }
 
-    /// Whether the document matches. Errors come from `$expr`, from malformed documents and from the operation's end.
+    /// Whether the document matches; where scripts are not run, whether it may. Errors come from `$expr`, from malformed documents and from the operation's end.
     #[inline]
     pub fn matches(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+        if !context.runs_scripts() {
+            let matched = evaluate::matches_without_scripts(&self.root, document, self.scope(context))?;
+            return Ok(matched.unwrap_or(true));
+        }
         evaluate::matches(&self.root, document, self.scope(context), None)
     }
 
