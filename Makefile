@@ -63,8 +63,12 @@ build: ## Build the server, release profile; ENGINES=all with RocksDB, PGO=yes f
 programs: build ## Build the server and the tools (tenond, tenon), release profile
 	$(BUILD_TOOLS) $(FEATURES)
 
+# What was built last, with PGO=yes or without, unless PGO says which: `sudo make install` is not told. Of a target folder.
+BUILDS := $(if $(filter file,$(origin PGO)),release pgo/release,$(BUILT))
+last_built = $(shell cd "$(1)" 2>/dev/null && ls -t $(addsuffix /tenond,$(BUILDS)) 2>/dev/null | sed -n '1s,/tenond$$,,p')
 # Root's cache usually has no programs: with sudo those are meant then that its user has built. Nothing is built here.
-install: PROGRAMS := $(if $(and $(SUDO_USER),$(shell test -x "$(PROGRAMS)/tenond" || echo none)),$(shell getent passwd "$(SUDO_USER)" | cut -d: -f6)/.cache/tenon/target/$(BUILT),$(PROGRAMS))
+install: TARGETS := $(if $(and $(SUDO_USER),$(if $(call last_built,$(CARGO_TARGET_DIR)),,none)),$(shell getent passwd "$(SUDO_USER)" | cut -d: -f6)/.cache/tenon/target,$(CARGO_TARGET_DIR))
+install: PROGRAMS := $(TARGETS)/$(or $(call last_built,$(TARGETS)),$(BUILT))
 install: ## Programs, manual, unit, /etc/tenond.conf below DESTDIR/PREFIX (/usr/local), after `make programs`
 	@test -x "$(PROGRAMS)/tenond" -a -x "$(PROGRAMS)/tenon" || { \
 	    echo "There are no programs in $(PROGRAMS): make programs && sudo make install PROGRAMS=DIRECTORY" >&2; exit 1; }

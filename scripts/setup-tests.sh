@@ -24,8 +24,13 @@ if ! have mvn; then apt_install maven; fi
 
 # The browser that opens the benchmark report. Some systems' package only points to another packager.
 browser() { for program in chromium chromium-browser google-chrome; do if "$program" --version >/dev/null 2>&1; then return 0; fi; done; return 1; }
-if ! browser; then apt_install chromium fonts-dejavu-core || true; fi
-browser || "$TENON_CLIENTS/python/bin/playwright" install --with-deps chromium
+if ! browser && ! same "$TENON_CLIENTS/browser.stamp" tests/requirements.txt; then
+    apt_install chromium fonts-dejavu-core || true
+    if ! browser; then
+        "$TENON_CLIENTS/python/bin/playwright" install --with-deps chromium
+        stamp "$TENON_CLIENTS/browser.stamp" tests/requirements.txt
+    fi
+fi
 
 if ! same "$TENON_CLIENTS/node.stamp" tests/clients/node/package.json tests/clients/node/package-lock.json; then
     say "Node client packages (mongosh, the Node driver, mongoose, MikroORM)"

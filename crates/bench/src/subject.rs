@@ -321,7 +321,8 @@ impl Subject {
         }
     }
 
-    /// Why our own process has ended, after something went wrong that may come of that: see [`ServerProcess::why_dead`].
+    /// Why our own process has ended, when something went wrong that may come of that: see
+    /// [`ServerProcess::why_dead`].
     pub fn why_dead(&mut self) -> Option<Error> {
         if !self.is_own() {
             return None;

@@ -3,8 +3,8 @@
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The signals by which this process is asked to end: SIGINT, SIGTERM, and SIGHUP unless it is ignored, as `nohup` has
-/// it. Must be called before a handler of SIGHUP is installed, as from then on it is not ignored any more. Where there is
-/// no `/proc`, as in some containers, SIGHUP always counts.
+/// it. Must be called before a handler of SIGHUP is installed, as from then on it is not ignored any more. Where there
+/// is no `/proc`, as in some containers, SIGHUP always counts.
 ///
 /// SIGINT counts though it is ignored: so a script without job control starts what it has put behind `&`, which `kill
 /// -INT` shall end all the same. That a Ctrl-C for the script ends it as well is the price.
