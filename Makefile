@@ -63,7 +63,7 @@ build: ## Build the server, release profile; ENGINES=all with RocksDB, PGO=yes f
 programs: build ## Build the server and the tools (tenond, tenon), release profile
 	$(BUILD_TOOLS) $(FEATURES)
 
-# What was built last, with PGO=yes or without, unless PGO says which: `sudo make install` is not told. Of a target folder.
+# Of a target folder what was built last, with PGO=yes or without, unless PGO says which: `sudo make install` is not told.
 BUILDS := $(if $(filter file,$(origin PGO)),release pgo/release,$(BUILT))
 last_built = $(shell cd "$(1)" 2>/dev/null && ls -t $(addsuffix /tenond,$(BUILDS)) 2>/dev/null | sed -n '1s,/tenond$$,,p')
 # Root's cache usually has no programs: with sudo those are meant then that its user has built. Nothing is built here.

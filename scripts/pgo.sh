@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Profile-guided optimisation: builds the programs twice, and what the first ones count at work tells the compiler what is hot.
 # scripts/pgo.sh CARGO_ARGUMENT...: `cargo build --release -p server -p tenon CARGO_ARGUMENT...` into $CARGO_TARGET_DIR/pgo/release.
-# A profile is made once for each state of the sources, version of the compiler and choice of flags and features; the last three are kept.
+# A profile is made once for each state of the sources, version of the compiler and choice of flags and features; the last
+# three are kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
@@ -55,7 +56,8 @@ train() {
     mv "$raw/all.profdata" "$profile"
 }
 
-# ended WORK STATUS: programs that count are slow, so that one of many tests may fail for want of time. Ctrl-C and the like end the build.
+# ended WORK STATUS: programs that count are slow, so that one of many tests may fail for want of time. Ctrl-C and the
+# like end the build.
 ended() {
     if [ "$2" = 0 ]; then return; fi
     say "$1 ended with $2"
