@@ -18,7 +18,7 @@ use super::tree::{Branch, ElementStep, Node};
 use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
 
-/// Children of a branch that are made room for in one step.
+/// Children of a branch for which [`Met`] has a mark that count as one step.
 const FIELDS_PER_STEP: usize = 128;
 
 /// One application of an update's operators.
@@ -174,7 +174,7 @@ impl<'a> Application<'a> {
     ) -> Result<(), QueryError> {
         self.around.evaluation.steps(branch.leaves())?;
         for field in branch.fields.iter().filter(|field| is_concerned(field.index)) {
-            let message = if field.node.any_leaf(&|leaf| leaf.creates(&self.around)) {
+            let message = if field.node.any_leaf(&|leaf| leaf.creates(&self.around))? {
                 let description = raw::describe_element(element);
                 format!("Cannot create field '{}' in element {{{description}}}", field.name)
             } else if let Some(below) = field.node.names_to_leaf(&Leaf::needs_viable_path) {
@@ -196,13 +196,15 @@ impl<'a> Application<'a> {
     /// Writes the changed array; false when nothing changed.
     fn array(&mut self, branch: &Branch, array: Element<'_>, out: &mut Vec<u8>) -> Result<bool, QueryError> {
         self.check_viable(branch, array, |index| index.is_none())?;
-        if branch.nodes().any(|node| node.any_leaf(&|leaf| leaf.is_rename())) {
-            return Err(QueryError::bad_value(format!(
-                "The source and destination fields of $rename cannot be array elements, '{}' in doc with {} has an \
-                 array field",
-                self.path_text(),
-                self.around.id()
-            )));
+        for node in branch.nodes() {
+            if node.any_leaf(&|leaf| Ok(leaf.is_rename()))? {
+                return Err(QueryError::bad_value(format!(
+                    "The source and destination fields of $rename cannot be array elements, '{}' in doc with {} has \
+                     an array field",
+                    self.path_text(),
+                    self.around.id()
+                )));
+            }
         }
         let document = array.frame()?;
         let bytes = document.as_bytes();
@@ -250,7 +252,7 @@ impl<'a> Application<'a> {
             let Some(index) = field.index.filter(|index| *index >= length) else {
                 continue;
             };
-            if !field.node.any_leaf(&|leaf| leaf.creates(&self.around)) {
+            if !field.node.any_leaf(&|leaf| leaf.creates(&self.around))? {
                 continue;
             }
             if index - old > BACKFILL_MAX {
@@ -275,23 +277,9 @@ impl<'a> Application<'a> {
         item: Element<'_>,
         index: u32,
     ) -> Result<Option<Chosen<'b>>, QueryError> {
-        let mut chosen: Option<Chosen<'b>> = None;
-        let mut add = |node: &'b Node| -> Result<(), QueryError> {
-            chosen = Some(match chosen.take() {
-                None => Chosen::One(node),
-                Some(other) => {
-                    let path = || format!("{}.{index}", self.path_text());
-                    self.around.evaluation.steps(node.leaves())?;
-                    let mut merged = other.into_merged();
-                    merged.merge(node, &path)?;
-                    Chosen::Merged(merged)
-                }
-            });
-            Ok(())
-        };
-        if let Some(node) = named {
-            add(node)?;
-        }
+        let mut first = named;
+        // Those that lead to the element beside the first one.
+        let mut others: Vec<&'b Node> = Vec::new();
         for (step, node) in &branch.elements {
             self.around.evaluation.step()?;
             let applies = match step {
@@ -299,11 +287,24 @@ impl<'a> Application<'a> {
                 ElementStep::Matched => self.matched()? == index,
                 ElementStep::Filtered(filter) => self.filters[*filter].matches(item, self.around.scope())?,
             };
-            if applies {
-                add(node)?;
+            match applies {
+                true if first.is_none() => first = Some(node),
+                true => others.push(node),
+                false => {}
             }
         }
-        Ok(chosen)
+        let Some(first) = first else {
+            return Ok(None);
+        };
+        if others.is_empty() {
+            return Ok(Some(Chosen::One(first)));
+        }
+        others.insert(0, first);
+        // All that is copied is counted before.
+        let leaves: usize = others.iter().map(|node| node.leaves()).sum();
+        self.around.evaluation.steps(leaves)?;
+        let path = || format!("{}.{index}", self.path_text());
+        Ok(Some(Chosen::Merged(Box::new(Node::merged(&others, &path)?))))
     }
 
     fn matched(&self) -> Result<u32, QueryError> {
@@ -359,13 +360,6 @@ enum Chosen<'b> {
 }
 
 impl Chosen<'_> {
-    fn into_merged(self) -> Box<Node> {
-        match self {
-            Chosen::One(node) => Box::new(node.clone()),
-            Chosen::Merged(node) => node,
-        }
-    }
-
     fn as_ref(&self) -> &Node {
         match self {
             Chosen::One(node) => node,

@@ -107,13 +107,14 @@ impl Surroundings<'_> {
 
 impl Leaf {
     /// Whether it makes a field where there is none.
-    pub(super) fn creates(&self, around: &Surroundings<'_>) -> bool {
-        match self {
+    pub(super) fn creates(&self, around: &Surroundings<'_>) -> Result<bool, QueryError> {
+        Ok(match self {
             Leaf::SetOnInsert(_) => around.is_insert,
             Leaf::Unset | Leaf::Pop(_) | Leaf::Pull(_) | Leaf::RenameFrom => false,
-            Leaf::RenameTo(source) => matches!(rename_source(around, source), Ok(Some(_))),
+            // An end of the operation must not read as "nothing": the old name would go without the new one.
+            Leaf::RenameTo(source) => rename_source(around, source)?.is_some(),
             _ => true,
-        }
+        })
     }
 
     /// Whether it makes no field, but insists that one could be where its path leads; `$unset` does not.

@@ -293,23 +293,37 @@ impl Branch {
         self.may_create
     }
 
-    /// Adds what another branch does. Fails (40) when they meet in a leaf.
-    fn merge(&mut self, other: &Branch, path: &dyn Fn() -> String) -> Result<(), QueryError> {
-        self.leaves += other.leaves;
-        self.may_create |= other.may_create;
-        for field in &other.fields {
-            match self.place(field.order()) {
-                Ok(place) => self.fields[place].node.merge(&field.node, path)?,
-                Err(place) => self.fields.insert(place, field.clone()),
+    /// What several branches do. Fails (40) when they meet in a leaf.
+    fn merged(branches: &[&Branch], path: &dyn Fn() -> String) -> Result<Self, QueryError> {
+        let mut merged = Self {
+            leaves: branches.iter().map(|branch| branch.leaves).sum(),
+            may_create: branches.iter().any(|branch| branch.may_create),
+            ..Self::default()
+        };
+        // Sorted once: each put into its place would move all behind it.
+        let mut fields: Vec<&Field> = branches.iter().flat_map(|branch| &branch.fields).collect();
+        fields.sort_by(|a, b| a.order().cmp(&b.order()));
+        for same in fields.chunk_by(|a, b| a.order() == b.order()) {
+            let nodes: Vec<&Node> = same.iter().map(|field| &field.node).collect();
+            merged.fields.push(Field {
+                name: same[0].name.clone(),
+                index: same[0].index,
+                node: Node::merged(&nodes, path)?,
+            });
+        }
+        let mut places: HashMap<&ElementStep, usize> = HashMap::new();
+        let mut elements: Vec<(&ElementStep, Vec<&Node>)> = Vec::new();
+        for (step, node) in branches.iter().flat_map(|branch| &branch.elements) {
+            let place = *places.entry(step).or_insert(elements.len());
+            match elements.get_mut(place) {
+                Some((_, nodes)) => nodes.push(node),
+                None => elements.push((step, vec![node])),
             }
         }
-        for (step, node) in &other.elements {
-            match self.elements.iter_mut().find(|(mine, _)| mine == step) {
-                Some((_, mine)) => mine.merge(node, path)?,
-                None => self.elements.push((step.clone(), node.clone())),
-            }
+        for (step, nodes) in elements {
+            merged.elements.push((step.clone(), Node::merged(&nodes, path)?));
         }
-        Ok(())
+        Ok(merged)
     }
 
     /// The children's nodes.
@@ -366,15 +380,20 @@ impl Node {
         }
     }
 
-    /// Adds what another node does. Fails (40) when they meet in a leaf. `path` is where they are.
-    pub(super) fn merge(&mut self, other: &Node, path: &dyn Fn() -> String) -> Result<(), QueryError> {
-        match (self, other) {
-            (Node::Branch(mine), Node::Branch(other)) => mine.merge(other, path),
-            _ => {
-                let message = format!("Update created a conflict at '{}'", path());
-                Err(QueryError::new(ErrorCode::ConflictingUpdateOperators, message))
-            }
+    /// What several nodes do. Fails (40) when they meet in a leaf. `path` is where they are. Depth is that of a path.
+    pub(super) fn merged(nodes: &[&Node], path: &dyn Fn() -> String) -> Result<Node, QueryError> {
+        if let [node] = nodes {
+            return Ok((*node).clone());
         }
+        let mut branches = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let Node::Branch(branch) = *node else {
+                let message = format!("Update created a conflict at '{}'", path());
+                return Err(QueryError::new(ErrorCode::ConflictingUpdateOperators, message));
+            };
+            branches.push(branch);
+        }
+        Ok(Node::Branch(Branch::merged(&branches, path)?))
     }
 
     /// The names that lead from it to the first leaf that fulfils `test`; none when it is that leaf. Depth is that of a
@@ -391,10 +410,17 @@ impl Node {
     }
 
     /// Whether a leaf at or below it fulfils `test`. Depth is that of a path.
-    pub(super) fn any_leaf(&self, test: &dyn Fn(&Leaf) -> bool) -> bool {
+    pub(super) fn any_leaf(&self, test: &dyn Fn(&Leaf) -> Result<bool, QueryError>) -> Result<bool, QueryError> {
         match self {
             Node::Leaf(leaf) => test(leaf),
-            Node::Branch(branch) => branch.nodes().any(|node| node.any_leaf(test)),
+            Node::Branch(branch) => {
+                for node in branch.nodes() {
+                    if node.any_leaf(test)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
         }
     }
 }

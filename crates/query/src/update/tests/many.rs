@@ -104,6 +104,24 @@ fn many_array_filters_meet_in_one_element() {
     assert!(error.to_string().contains("identifier 'g'"), "{error}");
 }
 
+/// Fields are made in the tree's order, whichever filter they come from, and inner operators meet as the outer ones do.
+#[test]
+fn operators_of_several_filters_meet_in_order() {
+    let filters = [doc! {"f.n": 0}, doc! {"g.n": 0}, doc! {"h.n": 1}];
+    let update = doc! {"$set": {
+        "a.$[f].y": 1, "a.$[f].b.y": 2, "a.$[g].b.x": 3, "a.$[g].10": 4, "a.$[h].z": 5, "a.$[g].9": 6,
+        "a.$[f].e.$[].v": 7, "a.$[g].e.$[].u": 8,
+    }};
+    let before = doc! {"a": [{"n": 0, "e": [{}]}, {"n": 1}]};
+    let changed = apply_with(update, &filters, &before, &NOW).unwrap().unwrap();
+    let first = doc! {"n": 0, "e": [{"u": 8, "v": 7}], "9": 6, "10": 4, "b": {"x": 3, "y": 2}, "y": 1};
+    let after = doc! {"a": [first, {"n": 1, "z": 5}]};
+    assert_eq!(format!("{changed:?}"), format!("{after:?}"));
+    let update = doc! {"$set": {"a.$[f].b.x": 1, "a.$[g].b.x": 2}};
+    let error = apply_with(update, &filters[..2], &before, &NOW).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::ConflictingUpdateOperators), "{error}");
+}
+
 /// What leaves fields that are not there alone still refuses to go through arrays that are not there.
 #[test]
 fn operators_that_only_remove_insist_on_arrays() {

@@ -60,3 +60,31 @@ fn rename() {
     );
     gives(doc! {"$rename": {"a": "_id"}}, doc! {"_id": 1, "a": 1}, doc! {"_id": 1});
 }
+
+/// Whether the new name can be made is found by a look at the old one: an end of the operation there says nothing.
+#[test]
+fn a_rename_whose_operation_ends_loses_no_field() {
+    let update = parse_with(&Bson::from(doc! {"$rename": {"x": "a.b"}}), &[]).unwrap();
+    for a in [Bson::from(1), Bson::from(doc! {})] {
+        // So long that each look at the old name is one at the operation.
+        let document = raw_of(&doc! {"x": 5, "a": a, "long": "x".repeat(300_000)});
+        let whole = update.apply(&document, &NOW, &EvaluationContext::uninterrupted());
+        for look in 1..10 {
+            let looks = std::cell::Cell::new(0);
+            let check = || {
+                looks.set(looks.get() + 1);
+                match looks.get() == look {
+                    true => Err(storage::Interrupted::Killed.into()),
+                    false => Ok(()),
+                }
+            };
+            match update.apply(&document, &NOW, &EvaluationContext::checked(&check)) {
+                Ok(changed) => assert!(whole.as_ref().is_ok_and(|whole| *whole == changed), "look {look}"),
+                Err(error) => assert!(
+                    whole.is_err() || crate::evaluation::is_interruption(&error),
+                    "look {look}: {error}"
+                ),
+            }
+        }
+    }
+}
