@@ -8,7 +8,7 @@ mod clause;
 mod leaf;
 
 use crate::QueryError;
-use crate::evaluation::{EvaluationContext, is_interruption};
+use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
 use crate::matcher::schema::{Reporter, to_bson};
@@ -16,6 +16,7 @@ use crate::raw;
 use crate::value::scan::Malformed;
 use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 use clause::Clause;
+use wire::ErrorCode;
 
 /// Bytes that the report of one document may have, as MongoDB's: a reply has room for it and for the rest.
 const REPORT_BYTES_MAX: usize = 12 << 20;
@@ -45,10 +46,13 @@ impl Validator {
         self.depends_on_time
     }
 
-    /// Whether a document keeps the rules. One on which an expression fails does not.
+    /// Whether a document keeps the rules. One on which an expression fails does not; that the operation has to end, or
+    /// that there is no memory to find out, says nothing of the document and is an error.
     pub fn accepts(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
         match self.matcher.matches(document, context) {
-            Err(error) if !is_interruption(&error) => Ok(false),
+            Err(error @ QueryError::Storage(_)) => Err(error),
+            Err(error) if error.code() == Some(ErrorCode::ExceededMemoryLimit) => Err(error),
+            Err(_) => Ok(false),
             decided => decided,
         }
     }

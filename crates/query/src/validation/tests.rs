@@ -1,11 +1,15 @@
 //! What is said of documents that break a validator.
 #![allow(clippy::unwrap_used)]
 
-use bson::{Document, doc};
+use std::sync::Arc;
+
+use bson::{Bson, Document, doc};
+use storage::{MemoryBudget, Operation, StorageError};
 
 use super::Validator;
-use crate::EvaluationContext;
+use crate::evaluation::tests::LookedAt;
 use crate::matcher::tests::{context, raw_of};
+use crate::{EvaluationContext, QueryError};
 
 /// `details` of the report on a document, which must be turned down.
 fn details(validator: Document, document: Document) -> Document {
@@ -196,4 +200,27 @@ fn a_comment_on_a_field_of_a_stored_validator_is_passed_over() {
         assert_eq!(compiled.accepts(&document, &evaluation).unwrap(), accepted, "{a}");
         assert!(compiled.explain(&document, 1 << 20, &evaluation).is_ok());
     }
+}
+
+/// Looking for many names takes no memory that grows with the document, and where an expression finds none, nobody says
+/// that the document breaks the rules.
+#[test]
+fn want_of_memory_turns_no_document_down() {
+    let budget = MemoryBudget::new(u64::MAX, 2 << 20);
+    let operation = Operation::within(Arc::new(LookedAt::default()), 1, &budget);
+    let evaluation = EvaluationContext::new(&operation);
+    let accepts = |validator: Document, document: &Document| {
+        let compiled = Validator::compile(&raw_of(&validator), &context()).unwrap();
+        compiled.accepts(&raw_of(document), &evaluation)
+    };
+    let names: Vec<String> = (0..40).map(|n| format!("f{}", 5000 * n)).collect();
+    let document: Document = (0..200_000).map(|n| (format!("f{n}"), Bson::Int32(n))).collect();
+    assert!(accepts(doc! { "$jsonSchema": { "required": names } }, &document).unwrap());
+    let size = doc! { "$expr": { "$size": { "$map": { "input": { "$range": [0, "$n"] }, "in": "$$this" } } } };
+    assert!(accepts(size.clone(), &doc! { "n": 1000 }).unwrap());
+    let error = accepts(size, &doc! { "n": 1_000_000 }).unwrap_err();
+    assert!(
+        matches!(error, QueryError::Storage(StorageError::MemoryExceeded(_))),
+        "{error}"
+    );
 }

@@ -1,5 +1,6 @@
 //! Keywords about objects.
 
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeSet, HashMap};
 
 use bson::{Bson, Document, RawBsonRef, RawDocument, doc};
@@ -9,7 +10,7 @@ use super::{Fields, Parsed, Reporter, Rule, Schema, Subject, about, malformed, t
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::matcher::regex::{self, RegexFault, RegexTest};
-use crate::raw::{self, Element};
+use crate::raw::{self, Element, Elements};
 use crate::value::BYTES_PER_STEP;
 use crate::value::scan::Malformed;
 
@@ -32,57 +33,93 @@ fn schemas<'d>(fields: &Fields<'_>, name: &str, value: RawBsonRef<'d>) -> Result
     Ok(schemas)
 }
 
-/// Names up to which each is looked for in the document by itself.
-const FEW: usize = 8;
+/// Names that are looked for one by one in an object, before one walk of it answers for all others.
+const FEW: usize = 16;
 
-/// Bytes that a field takes in the table of [`Present`].
-const PLACE_BYTES: usize = 2 * size_of::<(&[u8], Element<'_>)>();
+/// Names that are looked for in objects, each with its place.
+#[derive(Debug, Default)]
+struct Wanted(HashMap<Box<[u8]>, usize>);
 
-/// The fields of an object, for whoever looks for several of them.
+impl Wanted {
+    fn of<'n>(names: impl Iterator<Item = &'n str>) -> Self {
+        let mut places: HashMap<Box<[u8]>, usize> = HashMap::new();
+        for name in names {
+            let next = places.len();
+            places.entry(name.as_bytes().into()).or_insert(next);
+        }
+        Self(places)
+    }
+}
+
+/// Which of many names an object has. The table is one of the names, and made with the schema: what an object takes
+/// here is a bit for each of them, whatever it has itself.
 struct Present<'a, 'c> {
     object: &'a RawDocument,
-    /// By name, where many are looked for.
-    places: Option<HashMap<&'a [u8], Element<'a>>>,
+    wanted: &'c Wanted,
+    /// How many were looked for.
+    asked: Cell<usize>,
+    /// A bit for each place, once many were looked for.
+    met: OnceCell<Vec<u64>>,
     context: &'c EvaluationContext<'c>,
-    /// What the context held before.
-    held: usize,
 }
 
 impl<'a, 'c> Present<'a, 'c> {
-    /// For so many questions.
-    fn of(value: Subject<'a>, questions: usize, context: &'c EvaluationContext<'c>) -> Result<Self, QueryError> {
-        let mut present = Self {
+    fn of(value: Subject<'a>, wanted: &'c Wanted, context: &'c EvaluationContext<'c>) -> Result<Self, QueryError> {
+        Ok(Self {
             object: value.frame()?,
-            places: None,
+            wanted,
+            asked: Cell::new(0),
+            met: OnceCell::new(),
             context,
-            held: context.held(),
-        };
-        if questions > FEW {
-            let places = present.places.insert(HashMap::new());
-            for element in value.items()? {
-                let element = element?;
-                context.step()?;
-                context.hold(PLACE_BYTES)?;
-                // Of several fields of a name the first one counts.
-                places.entry(element.name()).or_insert(element);
-            }
-        }
-        Ok(present)
+        })
     }
 
-    fn get(&self, name: &str) -> Result<Option<Element<'a>>, QueryError> {
-        if let Some(places) = &self.places {
+    fn walk(&self) -> Result<Vec<u64>, QueryError> {
+        let mut met = vec![0; self.wanted.0.len().div_ceil(64)];
+        let mut left = self.wanted.0.len();
+        for element in Elements::new(self.object) {
+            let element = element?;
             self.context.step()?;
-            return Ok(places.get(name.as_bytes()).copied());
+            let Some(place) = self.wanted.0.get(element.name()) else {
+                continue;
+            };
+            let (word, bit) = (place / 64, 1_u64 << (place % 64));
+            left -= usize::from(met[word] & bit == 0);
+            met[word] |= bit;
+            if left == 0 {
+                break;
+            }
         }
-        let bytes = self.object.as_bytes().len();
-        self.context.steps(1 + bytes / BYTES_PER_STEP)?;
-        Ok(raw::find(self.object, name.as_bytes())?)
+        Ok(met)
+    }
+
+    fn has(&self, name: &str) -> Result<bool, QueryError> {
+        let name = name.as_bytes();
+        let asked = self.asked.get();
+        self.asked.set(asked + 1);
+        let place = match asked < FEW {
+            true => None,
+            false => self.wanted.0.get(name).copied(),
+        };
+        let Some(place) = place else {
+            let bytes = self.object.as_bytes().len();
+            self.context.steps(1 + bytes / BYTES_PER_STEP)?;
+            return Ok(raw::find(self.object, name)?.is_some());
+        };
+        self.context.step()?;
+        let met = match self.met.get() {
+            Some(met) => met,
+            None => {
+                let met = self.walk()?;
+                self.met.get_or_init(|| met)
+            }
+        };
+        Ok(met[place / 64] >> (place % 64) & 1 == 1)
     }
 
     fn has_all(&self, names: &[Box<str>]) -> Result<bool, QueryError> {
         for name in names {
-            if self.get(name)?.is_none() {
+            if !self.has(name)? {
                 return Ok(false);
             }
         }
@@ -92,17 +129,11 @@ impl<'a, 'c> Present<'a, 'c> {
     fn missing(&self, names: &[Box<str>]) -> Result<Vec<Bson>, QueryError> {
         let mut missing = Vec::new();
         for name in names {
-            if self.get(name)?.is_none() {
+            if !self.has(name)? {
                 missing.push(Bson::String(name.to_string()));
             }
         }
         Ok(missing)
-    }
-}
-
-impl Drop for Present<'_, '_> {
-    fn drop(&mut self) {
-        self.context.release_to(self.held);
     }
 }
 
@@ -139,12 +170,20 @@ impl Rule for Properties {
 
     fn explain(&self, value: Subject<'_>, reporter: &Reporter<'_>, report: &mut Document) -> Result<(), QueryError> {
         let mut broken = Vec::new();
-        let present = Present::of(value, self.schemas.len(), reporter.context)?;
-        for (property, schema) in &self.schemas {
-            let Some(element) = present.get(property)? else {
+        let mut elements: Vec<Option<Element<'_>>> = vec![None; self.schemas.len()];
+        for element in value.items()? {
+            let element = element?;
+            reporter.context.step()?;
+            if let Some(place) = self.places.get(element.name()) {
+                // Of several fields of a name the first one counts.
+                elements[*place].get_or_insert(element);
+            }
+        }
+        for ((property, schema), element) in self.schemas.iter().zip(elements) {
+            reporter.context.step()?;
+            let Some(element) = element.map(Subject::Value) else {
                 continue;
             };
-            let element = Subject::Value(element);
             if !schema.passes(element, reporter.context)? {
                 let mut detail = doc! { "propertyName": &**property };
                 schema.explain_into(element, reporter, &mut detail)?;
@@ -349,22 +388,28 @@ fn names(keyword: &str, value: RawBsonRef<'_>) -> Result<Vec<Box<str>>, QueryErr
 #[derive(Debug)]
 struct Required {
     names: Vec<Box<str>>,
+    wanted: Wanted,
     specified: Bson,
 }
 
 pub(super) fn required(_: &Fields<'_>, name: &'static str, value: RawBsonRef<'_>) -> Parsed {
     let (names, specified) = (names(name, value)?, to_bson(value)?);
-    Ok(Some(Box::new(Required { names, specified })))
+    let wanted = Wanted::of(names.iter().map(|name| &**name));
+    Ok(Some(Box::new(Required {
+        names,
+        wanted,
+        specified,
+    })))
 }
 
 impl Rule for Required {
     fn passes(&self, value: Subject<'_>, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
-        Present::of(value, self.names.len(), context)?.has_all(&self.names)
+        Present::of(value, &self.wanted, context)?.has_all(&self.names)
     }
 
     fn explain(&self, value: Subject<'_>, reporter: &Reporter<'_>, report: &mut Document) -> Result<(), QueryError> {
         reporter.specified(report, doc! { "required": self.specified.clone() });
-        let present = Present::of(value, self.names.len(), reporter.context)?;
+        let present = Present::of(value, &self.wanted, reporter.context)?;
         report.insert("missingProperties", present.missing(&self.names)?);
         Ok(())
     }
@@ -434,8 +479,7 @@ impl Dependency {
 #[derive(Debug)]
 struct Dependencies {
     of_properties: Vec<(Box<str>, Dependency)>,
-    /// Names in all of them.
-    names: usize,
+    wanted: Wanted,
     /// `title` and `description` that are strings, and so no properties: they are about the keyword.
     annotations: Document,
 }
@@ -461,12 +505,15 @@ pub(super) fn dependencies(fields: &Fields<'_>, name: &'static str, value: RawBs
         };
         of_properties.push((property.as_str().into(), dependency));
     }
-    let asked_for = of_properties.iter().map(|(_, dependency)| match dependency {
-        Dependency::Properties(names) => 1 + names.len(),
-        Dependency::Schema(_) => 1,
-    });
+    let wanted = Wanted::of(of_properties.iter().flat_map(|(property, dependency)| {
+        let names: &[Box<str>] = match dependency {
+            Dependency::Properties(names) => names,
+            Dependency::Schema(_) => &[],
+        };
+        std::iter::once(&**property).chain(names.iter().map(|name| &**name))
+    }));
     Ok(Some(Box::new(Dependencies {
-        names: asked_for.sum(),
+        wanted,
         of_properties,
         annotations,
     })))
@@ -474,9 +521,9 @@ pub(super) fn dependencies(fields: &Fields<'_>, name: &'static str, value: RawBs
 
 impl Rule for Dependencies {
     fn passes(&self, value: Subject<'_>, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
-        let present = Present::of(value, self.names, context)?;
+        let present = Present::of(value, &self.wanted, context)?;
         for (property, dependency) in &self.of_properties {
-            if present.get(property)?.is_some() && !dependency.passes(value, &present)? {
+            if present.has(property)? && !dependency.passes(value, &present)? {
                 return Ok(false);
             }
         }
@@ -486,9 +533,9 @@ impl Rule for Dependencies {
     fn explain(&self, value: Subject<'_>, reporter: &Reporter<'_>, report: &mut Document) -> Result<(), QueryError> {
         report.extend(self.annotations.clone());
         let mut failing = Vec::new();
-        let present = Present::of(value, self.names, reporter.context)?;
+        let present = Present::of(value, &self.wanted, reporter.context)?;
         for (property, dependency) in &self.of_properties {
-            if present.get(property)?.is_none() || dependency.passes(value, &present)? {
+            if !present.has(property)? || dependency.passes(value, &present)? {
                 continue;
             }
             let mut detail = doc! { "conditionalProperty": &**property };

@@ -739,3 +739,28 @@ fn reports_count_items_and_tell_of_notes() {
         ]
     );
 }
+
+/// Behind the first few, names are looked up in what one walk has met.
+#[test]
+fn many_names_are_looked_for() {
+    let names = |range: std::ops::Range<i32>| -> Vec<Bson> { range.map(|n| Bson::String(format!("f{n}"))).collect() };
+    let object = |range: std::ops::Range<i32>| -> Bson {
+        let fields: Document = range.map(|n| (format!("f{n}"), Bson::from(n))).collect();
+        Bson::Document(fields)
+    };
+    check(
+        doc! { "required": names(0..100) },
+        &[object(0..100), object(0..130)],
+        &[object(1..100), object(0..99), object(0..0)],
+    );
+    let missing = told(doc! { "required": names(0..100) }, object(0..98));
+    assert_eq!(missing[0].get_array("missingProperties").unwrap(), &names(98..100));
+    let rules: Document = (0..30)
+        .map(|n| (format!("f{n}"), Bson::Array(names(n + 1..n + 3))))
+        .collect();
+    check(
+        doc! { "dependencies": rules },
+        &[object(0..32), object(40..50), object(0..0)],
+        &[object(0..31), object(5..20)],
+    );
+}
