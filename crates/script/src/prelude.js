@@ -37,6 +37,7 @@
         const [one, two] = [String(a), String(b)];
         return one < two ? -1 : one > two ? 1 : 0;
     };
+    const concatenate = Array.prototype.concat, flattenOnce = Array.prototype.flat;
     for (const name of ownKeys(Array.prototype)) {
         const method = Array.prototype[name];
         if (typeof method !== "function" || name === "constructor") continue;
@@ -59,7 +60,7 @@
         }
         return apply(from, Array, [items, ...rest]);
     };
-    // Flattened and joined arrays may be of many levels, and say of themselves how long they are: these loops are asked.
+    // Flattened and joined arrays may have many levels, and say of themselves how long they are: these loops are asked.
     const FLAT_DEPTH_MAX = 100;
     const flatten = (into, array, depth) => {
         const length = Number(array.length);
@@ -72,14 +73,30 @@
         return into;
     };
     const spreadable = Symbol.isConcatSpreadable;
+    // What the language joins by itself, at memory's speed: arrays that say nothing of themselves, and values.
+    const isJoinedAlone = (items) => {
+        let left = ELEMENTS_MAX;
+        for (let i = 0; i < items.length; i++) {
+            const item = items[i];
+            if (item === null || (typeof item !== "object" && typeof item !== "function")) left -= 1;
+            else if (Array.isArray(item) && !(spreadable in item)) left -= item.length;
+            else return false;
+        }
+        return left >= 0;
+    };
     const joining = {
         flat(depth) {
             depth = depth === undefined ? 1 : Number(depth);
-            return flatten([], asArray(this, false), depth > FLAT_DEPTH_MAX ? FLAT_DEPTH_MAX : depth);
+            const array = Object(asArray(this, false));
+            if (depth === 1) {
+                const items = flatten([], array, 0);
+                return isJoinedAlone(items) ? apply(flattenOnce, items, []) : flatten([], items, 1);
+            }
+            return flatten([], array, depth > FLAT_DEPTH_MAX ? FLAT_DEPTH_MAX : depth);
         },
         flatMap(change, ...rest) {
             if (typeof change !== "function") throw new TypeError("not a function");
-            const array = asArray(this, false), length = array.length, into = [];
+            const array = Object(asArray(this, false)), length = array.length, into = [];
             for (let i = 0; i < length; i++) {
                 if (!(i in array)) continue;
                 const item = apply(change, rest[0], [array[i], i, array]);
@@ -88,10 +105,12 @@
             }
             return into;
         },
-        concat(...items) {
-            const into = [];
-            for (let k = -1; k < items.length; k++) {
-                const item = k < 0 ? Object(this) : items[k];
+        concat(...rest) {
+            const items = [Object(this)], into = [];
+            for (let k = 0; k < rest.length; k++) items[k + 1] = rest[k];
+            if (isJoinedAlone(items)) return apply(concatenate, [], items);
+            for (let k = 0; k < items.length; k++) {
+                const item = items[k];
                 const isObject = item !== null && (typeof item === "object" || typeof item === "function");
                 const says = isObject ? item[spreadable] : undefined;
                 if (!isObject || !(says === undefined ? Array.isArray(item) : says)) {
@@ -111,25 +130,58 @@
     }
     // Iterators of arrays go on as far as the array says they do at each step, and these ask nobody between the steps.
     const Iterators = Object.getPrototypeOf(Object.getPrototypeOf([].values()));
+    const askedSteps = (steps) => {
+        if (steps === null || typeof steps !== "object") return steps;
+        const next = steps.next;
+        return {
+            __proto__: Iterators,
+            next: (...values) => apply(next, steps, values),
+            get return() {
+                const end = steps.return;
+                return end === undefined || end === null ? end : (...values) => apply(end, steps, values);
+            },
+        };
+    };
     for (const name of ["drop", "includes", "join"]) {
         const method = Iterators[name];
         if (method === undefined) continue;
         const guarded = {
             [name](...rest) {
-                if (this === null || typeof this !== "object") return apply(method, this, rest);
-                const next = this.next, steps = this;
-                const asked = {
-                    __proto__: Iterators,
-                    next: (...values) => apply(next, steps, values),
-                    get return() {
-                        const end = steps.return;
-                        return end === undefined || end === null ? end : (...values) => apply(end, steps, values);
-                    },
-                };
-                return apply(method, asked, rest);
+                return apply(method, askedSteps(this), rest);
             },
         }[name];
         Object.defineProperty(Iterators, name, { value: guarded, writable: true, configurable: true });
+    }
+    const isObject = (value) => value !== null && (typeof value === "object" || typeof value === "function");
+    const sumPrecisely = Math.sumPrecise;
+    if (sumPrecisely !== undefined) {
+        const guarded = {
+            sumPrecise(items) {
+                if (!isObject(items)) return apply(sumPrecisely, Math, [items]);
+                const begin = items[Symbol.iterator];
+                if (typeof begin !== "function") throw new TypeError("not iterable");
+                return apply(sumPrecisely, Math, [{ [Symbol.iterator]: () => askedSteps(apply(begin, items, [])) }]);
+            },
+        }.sumPrecise;
+        Object.defineProperty(Math, "sumPrecise", { value: guarded, writable: true, configurable: true });
+    }
+    const ofSets = ["difference", "intersection", "isDisjointFrom", "isSubsetOf", "isSupersetOf"];
+    for (const name of [...ofSets, "symmetricDifference", "union"]) {
+        const method = Set.prototype[name];
+        if (method === undefined) continue;
+        const guarded = {
+            [name](other) {
+                if (!isObject(other)) return apply(method, this, [other]);
+                const size = other.size, has = other.has, keys = other.keys;
+                const callable = (method) => typeof method === "function";
+                return apply(method, this, [{
+                    size,
+                    has: callable(has) ? (value) => apply(has, other, [value]) : has,
+                    keys: callable(keys) ? () => askedSteps(apply(keys, other, [])) : keys,
+                }]);
+            },
+        }[name];
+        Object.defineProperty(Set.prototype, name, { value: guarded, writable: true, configurable: true });
     }
     const stringify = JSON.stringify;
     JSON.stringify = {
@@ -152,9 +204,12 @@
         return false;
     };
     const listed = (object) => {
-        const isObject = object !== null && (typeof object === "object" || typeof object === "function");
-        if (!isObject || isView(object) || isBuffer(object)) return object;
-        return typeof object[iterator] === "function" && !isArray(object) ? object : asArray(object, false);
+        if (!isObject(object) || isView(object) || isBuffer(object)) return object;
+        if (isArray(object)) return asArray(object, false);
+        // Asked once: it may say something else the next time.
+        const begin = object[iterator];
+        if (typeof begin !== "function") return asArray(object, false);
+        return { [iterator]: () => apply(begin, object, []) };
     };
     const byNumber = (a, b) => {
         if (a < b) return -1;
@@ -170,7 +225,8 @@
             return apply(method, array, isLong ? [byNumber] : rest);
         },
         set: (method, array, rest) => {
-            rest[0] = listed(rest[0]);
+            // It never goes by an iterator.
+            if (isObject(rest[0]) && !isView(rest[0])) rest[0] = asArray(rest[0], false);
             return apply(method, array, rest);
         },
     };
@@ -225,23 +281,29 @@
         Object.defineProperty(String.prototype, name, { value: guarded, writable: true, configurable: true });
     }
     // Matches that cost nothing, one after the other: nothing is asked between them but a function of the script's.
-    const MATCHED_ALONE_MAX = 1 << 16, isOpen = Object.isExtensible, hasOwn = Object.hasOwn;
+    const MATCHED_ALONE_MAX = 1 << 16, sourceOf = getterOf(RegExp.prototype, "source");
+    const isPattern = (object) => {
+        try {
+            apply(sourceOf, object, []);
+            return true;
+        } catch {
+            return false;
+        }
+    };
     const askedExec = function (text) { return apply(exec, this, [text]); };
     for (const name of [Symbol.match, Symbol.replace]) {
         const method = RegExp.prototype[name];
         const guarded = {
             [name](text, ...rest) {
                 text = String(text);
-                const isLong = text.length > MATCHED_ALONE_MAX && this instanceof Pattern;
-                if (!isLong || this.exec !== exec || !isOpen(this) || hasOwn(this, "exec")) {
-                    return apply(method, this, [text, ...rest]);
-                }
-                Object.defineProperty(this, "exec", { value: askedExec, configurable: true });
-                try {
-                    return apply(method, this, [text, ...rest]);
-                } finally {
-                    delete this.exec;
-                }
+                const isLong = text.length > MATCHED_ALONE_MAX && isPattern(this);
+                if (!isLong || this.exec !== exec) return apply(method, this, [text, ...rest]);
+                const copy = new Pattern(apply(sourceOf, this, []), this.flags), before = this.lastIndex;
+                copy.lastIndex = before;
+                Object.defineProperty(copy, "exec", { value: askedExec });
+                const made = apply(method, copy, [text, ...rest]);
+                if (copy.lastIndex !== before) this.lastIndex = copy.lastIndex;
+                return made;
             },
         }[name];
         Object.defineProperty(RegExp.prototype, name, { value: guarded, writable: true, configurable: true });
@@ -632,7 +694,6 @@
     }
 
     const timeOf = Date.prototype.getTime;
-    const sourceOf = Object.getOwnPropertyDescriptor(RegExp.prototype, "source").get;
     const flagsOf = Object.getOwnPropertyDescriptor(RegExp.prototype, "flags").get;
     const textOf = Function.prototype.toString;
     const startOf = String.prototype.slice;
