@@ -18,8 +18,8 @@ use storage::Operation;
 const WAITING_MAX: usize = 64;
 /// Of them those of one user at one address.
 const WAITING_OF_ONE_MAX: usize = 16;
-/// How often a wait looks whether its operation was killed, as that of a client is that has gone: until then it has its
-/// place.
+/// How often a wait looks whether its operation was killed, as that of a client is that has gone, one or two seconds
+/// later: until then it has its place.
 const SLICE: Duration = Duration::from_millis(20);
 /// The first 64 bits of an IPv6 address, which a host is given its network by.
 const IPV6_NETWORK: u128 = !0 << 64;
@@ -149,7 +149,7 @@ impl Throttle {
         }
     }
 
-    /// How long an attempt would have to wait now.
+    /// How long an attempt would have to wait now, if none before it fails.
     pub fn wait_of(&self, key: u64, now: Duration) -> Duration {
         let before = self.waiting.lock().of(key);
         self.attempts.lock().wait(key, now, before)

@@ -41,7 +41,7 @@ pub enum WireError {
     /// Two sequences of documents have one identifier.
     #[error("Duplicate document sequence: {identifier}")]
     RepeatedSequence {
-        /// Theirs.
+        /// Theirs, of a long one its beginning.
         identifier: String,
     },
     /// The checksum does not fit the bytes.

@@ -226,6 +226,9 @@ pub(crate) fn frame(message: &[u8]) -> Result<Framed<'_>, Rejection> {
     })
 }
 
+/// Bytes of an identifier that an error tells of: it may be as long as the message.
+const SHOWN_IDENTIFIER_MAX: usize = 128;
+
 fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
     // Structure first: a broken frame closes the connection, a broken document in a sound frame is answered.
     let Framed {
@@ -239,7 +242,11 @@ fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
         answer: form.map_or(Answer::Nothing, Answer::Reply),
     };
     if let Some(identifier) = sequences.repeated {
-        let identifier = identifier.to_owned();
+        let mut end = identifier.len().min(SHOWN_IDENTIFIER_MAX);
+        while !identifier.is_char_boundary(end) {
+            end -= 1;
+        }
+        let identifier = identifier[..end].to_owned();
         return Err(refused(WireError::RepeatedSequence { identifier }));
     }
     let bad_document = |error: BsonError| refused(WireError::Bson(error));

@@ -93,6 +93,12 @@ fn a_sequence_that_stands_there_twice_is_answered() {
     let rejection = parse(&bytes).unwrap_err();
     assert_eq!(rejection.answer, Answer::Reply(Form::Msg { checksum: false }));
     assert_eq!(rejection.error.code(), ErrorCode(40431));
+    // Of a long name its beginning is told, in whole characters.
+    let name = format!("{}é{}", "a".repeat(127), "b".repeat(1000));
+    let body = section(0, ping().as_bytes());
+    let bytes = msg(0, &[sequence(&name, &[]), sequence(&name, &[]), body]);
+    let told = parse(&bytes).unwrap_err().error.to_string();
+    assert!(told.ends_with(&format!(": {}", "a".repeat(127))), "{told}");
 }
 
 #[test]
