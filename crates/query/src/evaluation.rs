@@ -42,7 +42,8 @@ pub struct EvaluationContext<'o> {
     operation: Option<&'o Operation>,
     /// What is asked where there is no operation.
     check: Option<&'o Check<'o>>,
-    /// Steps until the operation is asked again. Zero at the start: even the first step of a killed operation fails.
+    /// Steps until the operation is asked again. Zero at the start of an operation's: even the first step of a killed
+    /// one fails.
     steps_left: Cell<u32>,
     /// Bytes held now.
     held: Cell<usize>,
@@ -70,10 +71,12 @@ impl<'o> EvaluationContext<'o> {
         Self { lent_scripts, ..self }
     }
 
-    /// A context that ends when `check` says so, and charges its memory to nobody.
+    /// A context that ends when `check` says so, and charges its memory to nobody. It is made for one document of many,
+    /// between which whoever goes through them asks: the first steps do not.
     pub(crate) fn checked(check: &'o Check<'o>) -> Self {
         Self {
             check: Some(check),
+            steps_left: Cell::new(STEPS_PER_CHECK),
             ..Self::of(None)
         }
     }

@@ -6,14 +6,15 @@
 //!
 //! Recursion is bounded by the number of components.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use bson::RawDocument;
 use wire::ErrorCode;
 
 use crate::QueryError;
-use crate::evaluation::EvaluationContext;
+use crate::evaluation::{EvaluationContext, HELD_BYTES_MAX};
 use crate::raw::{self, Element, Elements, kind};
+use crate::update::DOCUMENT_BYTES_MAX;
 use crate::value::BYTES_PER_STEP;
 
 /// Most components a path may have: documents nest at most 200 levels.
@@ -119,8 +120,8 @@ pub enum LeafArray {
 /// does not lead anywhere gives `None`. The second argument is the index in the outermost array on the way whose
 /// elements were walked, and not one named.
 ///
-/// The walk ends with its operation: every document that is searched and every value that is given is a step of
-/// `context`. Where many names are numbers, ways to an array that repeat an earlier one are left out, so `test` may get
+/// The walk ends with its operation: every element of an array that is walked and every value that is given is a step of
+/// `context`, and long documents that are searched are several. Where many names are numbers, ways to an array that repeat an earlier one are left out, so `test` may get
 /// a value less often than there are ways to it.
 #[inline]
 pub fn any<'a, F>(
@@ -147,7 +148,7 @@ where
         context,
         test: &mut test,
         forks: 0,
-        visited: HashSet::new(),
+        visited: HashMap::new(),
     };
     let held = context.held();
     let found = walk.below(element, rest, None);
@@ -160,8 +161,17 @@ type Test<'t, 'a> = &'t mut dyn FnMut(Option<Element<'a>>, Option<u32>) -> Resul
 /// Forks on one way from which on it is remembered what was visited. With fewer, an array is visited 16 times at most.
 const FORKS_MAX: u32 = 4;
 
-/// Bytes that a visit takes which is remembered.
-const VISIT_BYTES: usize = 2 * size_of::<(usize, usize)>();
+/// A bit for each number of names that can be left.
+type NamesLeft = [u64; COMPONENTS_MAX.div_ceil(64)];
+
+/// Bytes that an array takes which is remembered.
+const VISITED_BYTES: usize = 2 * size_of::<(usize, NamesLeft)>();
+
+/// The shortest array with a name and without an element.
+const ARRAY_BYTES_MIN: usize = 7;
+
+// All arrays of a stored document may be remembered: whether it is in a partial index is no question of memory.
+const _: () = assert!(DOCUMENT_BYTES_MAX / ARRAY_BYTES_MIN * VISITED_BYTES < HELD_BYTES_MAX);
 
 /// A walk that has come to a value that is not the last one of its path, or is an array.
 ///
@@ -173,8 +183,9 @@ struct Walk<'t, 'a, 'c> {
     test: Test<'t, 'a>,
     /// On the way to where the walk is.
     forks: u32,
-    /// Arrays behind [`FORKS_MAX`] forks, with the number of names left: no second visit finds what the first did not.
-    visited: HashSet<(usize, usize)>,
+    /// Arrays behind [`FORKS_MAX`] forks, by where they are, and with which numbers of names left they were visited: no
+    /// second visit finds what the first did not.
+    visited: HashMap<usize, NamesLeft>,
 }
 
 impl<'a> Walk<'_, 'a, '_> {
@@ -211,11 +222,20 @@ impl<'a> Walk<'_, 'a, '_> {
 
     fn array(&mut self, array: Element<'a>, rest: &[Part], outermost: Option<u32>) -> Result<bool, QueryError> {
         if self.forks >= FORKS_MAX {
-            let place = array.value_bytes().as_ptr().addr();
-            if !self.visited.insert((place, rest.len())) {
+            if array.value_bytes() == raw::EMPTY_DOCUMENT {
                 return Ok(false);
             }
-            self.context.hold(VISIT_BYTES)?;
+            let arrays = self.visited.len();
+            let place = array.value_bytes().as_ptr().addr();
+            let visited = self.visited.entry(place).or_default();
+            let (word, bit) = (rest.len() / 64, 1_u64 << (rest.len() % 64));
+            if visited[word] & bit != 0 {
+                return Ok(false);
+            }
+            visited[word] |= bit;
+            if self.visited.len() > arrays {
+                self.context.hold(VISITED_BYTES)?;
+            }
         }
         for (index, item) in (0..).zip(Elements::new(array.frame()?)) {
             let item = item?;

@@ -274,7 +274,7 @@ fn filters_of_partial_indexes_end_with_their_operation() {
         })
     };
     assert!(matches!(
-        killed_at(2),
+        killed_at(1),
         Err(StorageError::Interrupted(Interrupted::Killed))
     ));
     assert!(matches!(killed_at(1000), Ok(false)));

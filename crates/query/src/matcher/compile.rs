@@ -110,8 +110,8 @@ fn refusal(expr: &MatchExpr) -> QueryError {
 struct PartialFilter(Matcher);
 
 impl Predicate for PartialFilter {
-    /// Other errors do not come about where they are not the document's: the filter has no `$expr`, and no memory but
-    /// the document's own is charged to anybody.
+    /// Other errors than those of `check` are the document's and the same for everybody: the filter has no `$expr`, and
+    /// what its walks remember of a stored document is always below the limit ([`crate::path`]) and charged to nobody.
     fn matches(&self, document: &RawDocument, check: &Check<'_>) -> Result<bool, StorageError> {
         match self.0.matches(document, &EvaluationContext::checked(check)) {
             Err(QueryError::Storage(error)) => Err(error),

@@ -107,6 +107,23 @@ fn numbers_that_are_names_and_positions_are_no_doubling() {
     }
 }
 
+/// Arrays that are reached with many numbers of names left are remembered once.
+#[test]
+fn what_a_walk_remembers_is_no_more_than_the_arrays() {
+    let leaves: Vec<bson::Bson> = (0..20_000).map(|_| doc! {"0": [0]}.into()).collect();
+    let mut inner = bson::Bson::Array(leaves);
+    for _ in 0..12 {
+        inner = bson::Bson::Array(vec![doc! {"0": inner}.into()]);
+    }
+    let raw = RawDocumentBuf::try_from(&doc! {"a": inner}).unwrap();
+    let budget = storage::MemoryBudget::new(u64::MAX, 4 << 20);
+    let clock = std::sync::Arc::new(crate::evaluation::tests::LookedAt::default());
+    let operation = storage::Operation::within(clock, 1, &budget);
+    let context = EvaluationContext::new(&operation);
+    let path = Path::new(&format!("a{}", ".0".repeat(24))).unwrap();
+    assert!(!any(&raw, &path, LeafArray::Whole, &context, |_, _| Ok(false)).unwrap());
+}
+
 #[test]
 fn walks_end_with_their_operation() {
     let wide = doc! {"a": (0..5000).map(|i| doc! {"b": {"c": i}}).collect::<Vec<_>>()};
@@ -121,7 +138,7 @@ fn walks_end_with_their_operation() {
         let check = || {
             looks.set(looks.get() + 1);
             match looks.get() {
-                3 => Err(storage::Interrupted::Killed.into()),
+                2 => Err(storage::Interrupted::Killed.into()),
                 _ => Ok(()),
             }
         };
