@@ -32,7 +32,8 @@ const NO_PLACE: usize = usize::MAX;
 pub enum AppendPurpose {
     /// Of a full disk's last room a part is left.
     Write,
-    /// That part is for what a checkpoint writes, and for what must not be refused.
+    /// That part is for what a checkpoint writes, and for what must not be refused: a term's first entry, entries of
+    /// other members whose room was made sure of.
     Checkpoint,
 }
 
@@ -68,8 +69,8 @@ impl Room {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// Files for further segments that are needed where entries of these lengths and one term come behind what is in the
-    /// buffer, which is no more than `buffered`. [`NO_PLACE`] where the disk is full and a frame is longer than a
+    /// Files for further segments that are needed where entries of these lengths and of one term come behind what is in
+    /// the buffer, which is no more than `buffered`. [`NO_PLACE`] where the disk is full and a frame is longer than a
     /// segment.
     pub fn segments_for(
         &self,
