@@ -43,6 +43,11 @@ impl Chunk {
         Seq(self.first.0 + u64::from(self.entries))
     }
 
+    /// Whether it may have entries of a term.
+    fn takes(&self, term: u64) -> bool {
+        self.kind == FrameKind::Entries && self.term == term
+    }
+
     /// Offset of an entry that it holds.
     fn offset_of(&self, seq: Seq) -> usize {
         debug_assert!(self.kind == FrameKind::Entries && (self.first..=self.next()).contains(&seq));
@@ -103,16 +108,29 @@ impl Buffer {
         chunks.map(|chunk| chunk.raw.len())
     }
 
+    /// As [`Buffer::frames`], once entries of these lengths and one term are here, too.
+    pub fn frames_with(&self, term: u64, lengths: impl Iterator<Item = usize>) -> Vec<usize> {
+        let mut frames: Vec<_> = self.frames().collect();
+        let mut joins = self.filling.last().is_some_and(|chunk| chunk.takes(term));
+        for needed in lengths {
+            match frames.last_mut() {
+                Some(last) if joins && *last + needed <= self.frame_bytes => *last += needed,
+                _ => frames.push(needed),
+            }
+            joins = true;
+        }
+        frames
+    }
+
     /// How many those are.
     pub fn frame_count(&self) -> usize {
         self.in_flight.len() + self.filling.len()
     }
 
     /// Whether so many bytes of an entry go into the last one of them.
-    pub fn joins_last(&self, term: u64, needed: usize) -> bool {
-        self.filling.last().is_some_and(|chunk| {
-            chunk.kind == FrameKind::Entries && chunk.term == term && chunk.raw.len() + needed <= self.frame_bytes
-        })
+    fn joins_last(&self, term: u64, needed: usize) -> bool {
+        let last = self.filling.last().filter(|chunk| chunk.takes(term));
+        last.is_some_and(|chunk| chunk.raw.len() + needed <= self.frame_bytes)
     }
 
     /// Copies one entry of `bytes` bytes in all.

@@ -40,7 +40,7 @@ mod writer;
 pub use error::{Damage, LogError, Result};
 pub use format::{HardState, layout_description};
 pub use limits::{ENTRY_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-pub use log::{Log, ShortageHandler};
+pub use log::{AppendPurpose, Log, ShortageHandler};
 pub use options::{EngineAhead, FailureHandler, LogMode, LogOptions, Retention};
 pub use pin::PinnedLog;
 pub use read_ahead::ReadAhead;

@@ -13,7 +13,7 @@ mod readers;
 mod room;
 mod states;
 
-pub use room::ShortageHandler;
+pub use room::{AppendPurpose, ShortageHandler};
 
 use crate::buffer::{Buffer, BufferedEntries};
 use crate::catalog::{Catalog, Purge};

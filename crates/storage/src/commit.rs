@@ -27,6 +27,7 @@ use crate::pipeline::{Applied, Leads, Order, Proposed};
 use crate::storage::Storage;
 use engine::{Seq, TableId};
 use hashbrown::HashMap;
+use oplog::AppendPurpose;
 use parking_lot::MutexGuard;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -143,16 +144,13 @@ impl Storage {
     fn append(&self, order: &mut Order, entry: &mut EntryWriter, time: EntryTime) -> Result<Seq, StorageError> {
         let place = self.place_of(entry);
         let first = self.log.last_seq().next();
-        let for_checkpoint = entry.for_checkpoint;
-        let mut new_term = order.new_term.take();
-        let append = |pieces: &[&[u8]]| match new_term.take() {
-            None if for_checkpoint => self.log.append_for_checkpoint(pieces),
-            None => self.log.append(pieces),
-            Some(term) if for_checkpoint => self.log.append_at_for_checkpoint(first, term, pieces).map(|()| first),
-            Some(term) => self.log.append_at(first, term, pieces).map(|()| first),
+        let purpose = match entry.for_checkpoint {
+            true => AppendPurpose::Checkpoint,
+            false => AppendPurpose::Write,
         };
+        let new_term = order.new_term.take().map(|term| (first, term));
         let seq = entry
-            .hand_over(first, time, append)
+            .hand_over(first, time, |entries| self.log.append_all(new_term, entries, purpose))
             .map_err(|error| self.log_error(error))?;
         // Appends are made under `order` only; effects of definitions name the place.
         assert_eq!(seq, place, "the entry's place in the log");

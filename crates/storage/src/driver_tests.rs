@@ -328,6 +328,18 @@ fn write(storage: &Arc<Storage>, number: i64) -> Result<(), StorageError> {
     storage.put(&op, "c", document).map(drop)
 }
 
+/// Has whoever leads write a configuration: where machines are slow it may be another one by then.
+fn configure(machines: &[Machine], document: &RawDocumentBuf) -> Arc<Storage> {
+    until("configured", || {
+        let leader = leader(machines)?;
+        match write_configuration(&leader, document) {
+            Ok(()) => Some(leader),
+            Err(StorageError::Interrupted(Interrupted::RoleChanged)) => None,
+            Err(error) => panic!("not configured: {error}"),
+        }
+    })
+}
+
 /// Three members on two engines, the first of which made the set.
 fn set(seed: u64) -> (Arc<Network>, Vec<Machine>) {
     set_of((1..=3).map(|id| Machine::new(id, seed + id)).collect())
@@ -357,13 +369,13 @@ fn set_of(mut machines: Vec<Machine>) -> (Arc<Network>, Vec<Machine>) {
         (vec![1, 2], vec![3]),
         (vec![1, 2, 3], vec![]),
     ] {
-        write_configuration(&first, &configuration(&voters, &learners)).expect("configured");
+        let leader = configure(&machines, &configuration(&voters, &learners));
         if let Some(id) = learners.first() {
             let machine = &mut machines[*id as usize - 1];
-            machine.copy(&first);
+            machine.copy(&leader);
             let storage = machine.start(&network);
             until("it has what the leader has", || {
-                (storage.last_seq() >= first.last_seq()).then_some(())
+                (storage.last_seq() >= leader.last_seq()).then_some(())
             });
         }
     }

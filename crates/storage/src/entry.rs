@@ -220,6 +220,10 @@ impl Part {
         if let [(at, document)] = self.documents.as_slice() {
             return hand_over(&[&self.buffer[..*at], document, &self.buffer[*at..]]);
         }
+        hand_over(&self.pieces())
+    }
+
+    fn pieces(&self) -> Vec<&[u8]> {
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(self.documents.len() * 2 + 1);
         let mut done = 0;
         for (at, document) in &self.documents {
@@ -227,7 +231,7 @@ impl Part {
             done = *at;
         }
         pieces.push(&self.buffer[done..]);
-        hand_over(&pieces)
+        pieces
     }
 }
 
@@ -525,16 +529,9 @@ impl EntryWriter {
         documents + self.commands as u64
     }
 
-    /// Hands the entries over, each in pieces, in order. `first` is the position that the first of them gets. Stops at
-    /// the first error: what was handed over is then a chain without an end, which readers drop. Answers what the last
-    /// call did.
-    pub(crate) fn hand_over<E>(
-        &mut self,
-        first: Seq,
-        time: EntryTime,
-        mut hand_over: impl FnMut(&[&[u8]]) -> Result<Seq, E>,
-    ) -> Result<Seq, E> {
-        let mut last = Ok(first);
+    /// Hands the entries over, all at once, in order, each in pieces. `first` is the position that the first of them
+    /// gets. A chain of which the log takes a part only has no end, and is dropped by readers.
+    pub(crate) fn hand_over<R>(&mut self, first: Seq, time: EntryTime, hand_over: impl FnOnce(&[&[&[u8]]]) -> R) -> R {
         for part in self.full.iter_mut().chain([&mut self.current]) {
             let buffer = &mut part.buffer;
             buffer[COUNT_OFFSET..COUNT_OFFSET + 4].copy_from_slice(&part.count.to_le_bytes());
@@ -543,9 +540,13 @@ impl EntryWriter {
             if buffer[FLAGS_OFFSET] & FLAG_CONTINUES != 0 {
                 buffer[HEADER_BYTES..HEADER_BYTES + CHAIN_BYTES].copy_from_slice(&first.0.to_le_bytes());
             }
-            last = Ok(part.with_pieces(&mut hand_over)?);
         }
-        last
+        if self.full.is_empty() {
+            return self.current.with_pieces(|pieces| hand_over(&[pieces]));
+        }
+        let entries: Vec<_> = self.full.iter().chain([&self.current]).map(Part::pieces).collect();
+        let entries: Vec<_> = entries.iter().map(Vec::as_slice).collect();
+        hand_over(&entries)
     }
 }
 

@@ -7,6 +7,7 @@ use super::*;
 use crate::testing::{Calls, Machine, index, ns};
 use crate::{Predicate, RecordId, entry::Deletion, index_keys::Versions};
 use bson::rawdoc;
+use oplog::AppendPurpose;
 use std::path::Path;
 use vfs::FileSystem;
 
@@ -14,7 +15,9 @@ use vfs::FileSystem;
 fn append(storage: &Storage, entry: &mut EntryWriter) {
     let first = storage.log().last_seq().next();
     entry
-        .hand_over(first, Default::default(), |pieces| storage.log().append(pieces))
+        .hand_over(first, Default::default(), |entries| {
+            storage.log().append_all(None, entries, AppendPurpose::Write)
+        })
         .unwrap();
 }
 
@@ -64,15 +67,12 @@ fn a_chain_of_entries_is_applied_as_one() {
     let table = storage.catalog().collection(&ns("c")).unwrap().table();
     let mut cut_off = EntryWriter::with_part_bytes(300);
     (100..105).for_each(|id| cut_off.insert(table, &RecordId::Number(id), Bytes::from(big(id as i32).into_bytes())));
-    let (mut left, first) = (2, storage.log().last_seq().next());
-    let error = cut_off.hand_over(first, Default::default(), |pieces| match left {
-        0 => Err(None),
-        _ => {
-            left -= 1;
-            storage.log().append(pieces).map_err(Some)
-        }
+    let first = storage.log().last_seq().next();
+    cut_off.hand_over(first, Default::default(), |entries| {
+        assert!(entries.len() > 2, "{entries:?}");
+        let cut = &entries[..2];
+        storage.log().append_all(None, cut, AppendPurpose::Write).unwrap();
     });
-    assert!(matches!(error, Err(None)));
     for round in 0..2 {
         storage.put(&op, "c", big(50 + round)).unwrap();
         storage.wait_durable(storage.last_seq()).unwrap();
@@ -94,11 +94,10 @@ fn a_chain_of_entries_is_applied_as_one() {
     (100..105).for_each(|id| cut_off.insert(table, &RecordId::Number(id), Bytes::from(big(id as i32).into_bytes())));
     let first = storage.log().last_seq().next();
     let mut entries = Vec::new();
-    let last = cut_off.hand_over(first, Default::default(), |pieces| {
-        entries.push(pieces.concat());
-        Ok::<_, ()>(Seq(first.0 + entries.len() as u64 - 1))
+    cut_off.hand_over(first, Default::default(), |all| {
+        entries.extend(all.iter().map(|pieces| pieces.concat()));
     });
-    assert_eq!(last, Ok(Seq(first.0 + 2)));
+    assert_eq!(entries.len(), 3);
     for entry in &entries[..2] {
         storage.log().append(&[entry]).unwrap();
     }

@@ -261,11 +261,10 @@ fn prepared_batches_equal_replayed_ones() {
     }
     unit.finish();
     let (seq, mut bytes) = (storage.last_seq().next(), Vec::new());
-    let handed_over = unit.changes.entry.hand_over(seq, Default::default(), |pieces| {
-        bytes = pieces.concat();
-        Ok::<_, ()>(seq)
+    unit.changes.entry.hand_over(seq, Default::default(), |entries| {
+        assert_eq!(entries.len(), 1);
+        bytes = entries[0].concat();
     });
-    assert_eq!(handed_over, Ok(seq));
     let (mut replayed, mut replay) = (Effect::default(), Replay(storage.engine().snapshot().unwrap()));
     replayed
         .add_entry(&storage, seq, &bytes, &mut replay, &mut Meta::default())

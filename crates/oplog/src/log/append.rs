@@ -1,7 +1,7 @@
 //! Appending: a copy into memory, of what has its place on disk.
 
 use super::Log;
-use super::room::Purpose;
+use super::room::AppendPurpose;
 use crate::limits::{ENTRY_BYTES_MAX, ENTRY_LENGTH_BYTES};
 use crate::{LogError, LogMode, Result};
 use engine::Seq;
@@ -18,37 +18,33 @@ impl Log {
     ///
     /// It has the term of the entry before it; of the first one that is 0.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Seq> {
-        self.append_entry(None, parts, Purpose::Write)
-    }
-
-    /// As [`Log::append`], for what a checkpoint writes: on a full disk there is room for it when there is none for
-    /// others.
-    pub fn append_for_checkpoint(&self, parts: &[&[u8]]) -> Result<Seq> {
-        self.append_entry(None, parts, Purpose::Checkpoint)
+        self.append_all(None, &[parts], AppendPurpose::Write)
     }
 
     /// As [`Log::append`], for a place that the caller knows to be the next one, and with a term that is not below that
-    /// of the entry before. Otherwise `NotNext`, and nothing was appended. `NoJournal` when the log is off.
+    /// of the entry before. Otherwise `NotNext`, and nothing was appended. `NoJournal` when the log is off. The caller
+    /// has made sure of room ([`Log::wait_for_room_for`]); what a state has taken of that since comes from what is left
+    /// to checkpoints.
     pub fn append_at(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
-        self.append_entry(Some((seq, term)), parts, Purpose::Write).map(drop)
-    }
-
-    /// As [`Log::append_at`], with the room of [`Log::append_for_checkpoint`].
-    pub fn append_at_for_checkpoint(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
-        self.append_entry(Some((seq, term)), parts, Purpose::Checkpoint)
+        self.append_all(Some((seq, term)), &[parts], AppendPurpose::Checkpoint)
             .map(drop)
     }
 
-    fn append_entry(&self, place: Option<(Seq, u64)>, parts: &[&[u8]], purpose: Purpose) -> Result<Seq> {
+    /// As [`Log::append`], or [`Log::append_at`] where a place is given, of entries that belong together: all of them,
+    /// one right behind the other, or none. Answers the last one's place. The others who append wait for the copy.
+    pub fn append_all(&self, place: Option<(Seq, u64)>, entries: &[&[&[u8]]], purpose: AppendPurpose) -> Result<Seq> {
+        debug_assert!(!entries.is_empty(), "there is a last one");
         let shared = &*self.shared;
-        let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
-        if bytes > ENTRY_BYTES_MAX {
+        let lengths = entries.iter().map(|parts| byte_len(parts));
+        if let Some(bytes) = lengths.clone().find(|bytes| *bytes > ENTRY_BYTES_MAX) {
             return Err(LogError::EntryTooLarge {
                 bytes,
                 max: ENTRY_BYTES_MAX,
             });
         }
-        let added = ENTRY_LENGTH_BYTES + bytes;
+        let count = entries.len();
+        let bytes = lengths.clone().sum::<usize>();
+        let added = count * ENTRY_LENGTH_BYTES + bytes;
         let mut tried = None;
         loop {
             let mut buffer = shared.buffer.lock();
@@ -58,7 +54,8 @@ impl Log {
                     return Err(LogError::NoJournal);
                 }
                 shared.entry_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-                return Ok(Seq(shared.last.fetch_add(1, Ordering::Release) + 1));
+                let count = count as u64;
+                return Ok(Seq(shared.last.fetch_add(count, Ordering::Release) + count));
             }
             let before = shared.buffered.load(Ordering::Relaxed);
             if before > shared.buffer_bytes_refused {
@@ -77,7 +74,8 @@ impl Log {
                     });
                 }
             };
-            let wanted = shared.room.segments_for((&buffer, before), (term, added), purpose);
+            let lengths = lengths.clone().map(|bytes| ENTRY_LENGTH_BYTES + bytes);
+            let wanted = shared.room.segments_for((&buffer, before), (term, lengths), purpose);
             if wanted > 0 && shared.catalog.spares() < wanted {
                 match tried.take() {
                     None => {
@@ -95,8 +93,16 @@ impl Log {
             if term != last_term {
                 shared.terms.lock().note(next, term);
             }
-            let seq = buffer.push(term, parts, bytes);
-            debug_assert_eq!(seq.0, shared.last.load(Ordering::Relaxed) + 1, "no hole, nothing twice");
+            debug_assert_eq!(
+                next.0,
+                shared.last.load(Ordering::Relaxed) + 1,
+                "no hole, nothing twice"
+            );
+            // All under one hold of the buffer: between two of them a state or a pin could take the room of the second.
+            for parts in entries {
+                buffer.push(term, parts, byte_len(parts));
+            }
+            let seq = Seq(buffer.end().0.0 - 1);
             shared.last.store(seq.0, Ordering::Release);
             // Written under the lock only, so the counter needs no atomic addition.
             let entry_bytes = shared.entry_bytes.load(Ordering::Relaxed) + bytes as u64;
@@ -109,4 +115,8 @@ impl Log {
             return Ok(seq);
         }
     }
+}
+
+fn byte_len(parts: &[&[u8]]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
 }

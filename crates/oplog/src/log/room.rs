@@ -27,10 +27,13 @@ pub type ShortageHandler = Arc<dyn Fn() + Send + Sync>;
 /// Of spares that are wanted: however many there were.
 const NO_PLACE: usize = usize::MAX;
 
-/// What an entry is for.
+/// What entries are appended for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub enum AppendPurpose {
+    /// Of a full disk's last room a part is left.
     Write,
+    /// That part is for what a checkpoint writes, and for what must not be refused: a term's first entry, entries of
+    /// other members whose room was made sure of.
     Checkpoint,
 }
 
@@ -66,31 +69,29 @@ impl Room {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// Files for further segments that are needed where an entry of so many bytes comes behind what is in the buffer,
-    /// which is no more than `buffered`. [`NO_PLACE`] where the disk is full and a frame is longer than a segment.
+    /// Files for further segments that are needed where entries of these lengths and of one term come behind what is in
+    /// the buffer, which is no more than `buffered`. [`NO_PLACE`] where the disk is full and a frame is longer than a
+    /// segment.
     pub fn segments_for(
         &self,
         (buffer, buffered): (&Buffer, usize),
-        (term, added): (u64, usize),
-        purpose: Purpose,
+        (term, lengths): (u64, impl ExactSizeIterator<Item = usize> + Clone),
+        purpose: AppendPurpose,
     ) -> usize {
-        let joins = buffer.joins_last(term, added);
         let kept = self.kept(purpose);
         let left = self.left.load(Ordering::Acquire);
-        let extra = (buffer.frame_count() + 2) * FRAME_EXTRA_BYTES_MAX;
+        let extra = (buffer.frame_count() + lengths.len() + 1) * FRAME_EXTRA_BYTES_MAX;
+        let added = lengths.clone().sum::<usize>();
         if buffered + added + kept.unwrap_or(0) + extra <= left {
             return 0;
         }
-        let last = buffer.frame_count().saturating_sub(1);
-        let frames = buffer.frames().enumerate();
-        let grown = frames.map(|(at, bytes)| if joins && at == last { bytes + added } else { bytes });
-        let own = (!joins).then_some(added);
-        self.segments_behind(left, grown.chain(own).chain(kept))
+        let frames = buffer.frames_with(term, lengths);
+        self.segments_behind(left, frames.into_iter().chain(kept))
     }
 
     /// As [`Room::segments_for`], where the segment in use takes nothing more and so much is in the buffer.
     pub fn segments_behind_end(&self, buffer: &Buffer) -> usize {
-        self.segments_behind(0, buffer.frames().chain(self.kept(Purpose::Write)))
+        self.segments_behind(0, buffer.frames().chain(self.kept(AppendPurpose::Write)))
     }
 
     /// As [`Room::segments_for`], of some entries of one length.
@@ -98,11 +99,11 @@ impl Room {
         let entries = entries.max(1);
         let each = std::iter::repeat_n(bytes.div_ceil(entries) + ENTRY_LENGTH_BYTES, entries);
         let left = self.left.load(Ordering::Acquire);
-        self.segments_behind(left, buffer.frames().chain(each).chain(self.kept(Purpose::Write)))
+        self.segments_behind(left, buffer.frames().chain(each).chain(self.kept(AppendPurpose::Write)))
     }
 
-    fn kept(&self, purpose: Purpose) -> Option<usize> {
-        (purpose == Purpose::Write).then_some(self.for_checkpoint)
+    fn kept(&self, purpose: AppendPurpose) -> Option<usize> {
+        (purpose == AppendPurpose::Write).then_some(self.for_checkpoint)
     }
 
     /// Segments that frames need beside the one in use, which has so much left. Compression only shortens frames, and a

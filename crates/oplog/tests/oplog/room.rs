@@ -2,7 +2,7 @@
 
 use crate::support::{DIRECTORY, Model, entry, env, options, segments};
 use engine::{ErrorKind, Seq};
-use oplog::{HardState, Log, LogError, LogOptions, Retention};
+use oplog::{AppendPurpose, HardState, Log, LogError, LogOptions, Retention};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,10 @@ fn uncompressed() -> LogOptions {
         codec: codec::Codec::None,
         ..options()
     }
+}
+
+fn append_for_checkpoint(log: &Log, entry: &[u8]) -> oplog::Result<Seq> {
+    log.append_all(None, &[&[entry]], AppendPurpose::Checkpoint)
 }
 
 /// Appends without waiting for the disk until that is refused.
@@ -60,7 +64,7 @@ fn what_a_full_disk_takes_finds_its_place() {
             assert_eq!(log.flush().unwrap(), model.last(), "all of it is on disk");
             // As a checkpoint does.
             let counts = [7; 700];
-            assert_eq!(log.append_for_checkpoint(&[&counts]).unwrap(), model.last().next());
+            assert_eq!(append_for_checkpoint(&log, &counts).unwrap(), model.last().next());
             model.entries.push(counts.to_vec());
             assert_eq!(log.flush().unwrap(), model.last());
             model.acknowledged = model.last().0;
@@ -239,7 +243,7 @@ fn writers_at_once_are_taken_as_far_as_there_are_files() {
         assert!(log.last_seq() > Seq(5), "{:?}", log.last_seq());
         assert_eq!(log.flush().unwrap(), log.last_seq(), "all of it is on disk");
         // As a checkpoint does.
-        log.append_for_checkpoint(&[&[7; 700]]).unwrap();
+        append_for_checkpoint(&log, &[7; 700]).unwrap();
         assert_eq!(log.flush().unwrap(), log.last_seq());
         log.close().unwrap();
     }
@@ -285,11 +289,61 @@ fn whatever_came_before_what_is_taken_finds_its_place() {
             }
         }
         assert_eq!(log.flush().unwrap(), log.last_seq(), "seed {seed}");
-        log.append_for_checkpoint(&[&[7; 700]])
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        append_for_checkpoint(&log, &[7; 700]).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         log.close().unwrap();
     }
     assert!(refused > 100, "{refused}");
+}
+
+/// Of entries that belong together the last ones were refused when the first ones had been taken, which stayed in the
+/// log as the beginning of what never came.
+#[test]
+fn entries_that_belong_together_are_taken_as_a_whole() {
+    let (mut refused, mut taken) = (0, 0);
+    for seed in 0..60 {
+        let (fs, random) = (SimulatedFs::new(seed), SeededRandom::new(seed));
+        let options = LogOptions {
+            codec: [codec::Codec::None, codec::Codec::Snappy][seed as usize % 2],
+            frame_bytes: [1, 700, 100_000][seed as usize % 3],
+            ..options()
+        };
+        let log = Log::open(&env(&fs, seed), options.clone(), Seq::ZERO).unwrap();
+        log.append(&[b"first"]).unwrap();
+        fs.set_free_bytes(Some((1 + random.next_u64() % 4) * options.segment_bytes));
+        for step in 0..40 {
+            let before = log.last_seq();
+            let texts: Vec<_> = (0..1 + random.next_u64() % 12)
+                .map(|n| entry(Seq(100 * step + n), seed, if n % 3 == 0 { 2_500 } else { 50 }))
+                .collect();
+            let pieces: Vec<_> = texts.iter().map(|text| [text.as_slice()]).collect();
+            let entries: Vec<_> = pieces.iter().map(|pieces| pieces.as_slice()).collect();
+            match log.append_all(None, &entries, AppendPurpose::Write) {
+                Ok(last) => {
+                    taken += 1;
+                    assert_eq!(last, Seq(before.0 + entries.len() as u64));
+                    assert_eq!(log.last_seq(), last);
+                    let read = log.read_appended(before.next()).unwrap();
+                    let read: Vec<_> = read.map(|entry| entry.unwrap().1.to_vec()).collect();
+                    assert_eq!(read, texts, "seed {seed}");
+                }
+                Err(error) => {
+                    refused += u64::from(entries.len() > 1);
+                    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+                    assert_eq!(log.last_seq(), before, "seed {seed}");
+                }
+            }
+            if random.next_u64() % 4 == 0 {
+                log.flush().unwrap_or_else(|error| panic!("{seed} {step}: {error}"));
+            }
+        }
+        assert_eq!(
+            log.flush().unwrap(),
+            log.last_seq(),
+            "seed {seed}: all of it is on disk"
+        );
+        log.close().unwrap();
+    }
+    assert!(refused > 100 && taken > 100, "{refused} {taken}");
 }
 
 /// A disk that was full told nobody when a tail was to be taken back, and history stayed in the way.
@@ -347,7 +401,7 @@ fn a_pin_beside_writers_leaves_room_for_a_checkpoint() {
             scope.spawn(|| while log.pin(Seq::ZERO).is_ok() {});
         });
         log.flush().unwrap();
-        log.append_for_checkpoint(&[&[7; 700]]).unwrap();
+        append_for_checkpoint(&log, &[7; 700]).unwrap();
         log.flush().unwrap();
         log.close().unwrap();
     }
