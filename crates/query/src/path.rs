@@ -120,9 +120,9 @@ pub enum LeafArray {
 /// does not lead anywhere gives `None`. The second argument is the index in the outermost array on the way whose
 /// elements were walked, and not one named.
 ///
-/// The walk ends with its operation: every element of an array that is walked and every value that is given is a step of
-/// `context`, and long documents that are searched are several. Where many names are numbers, ways to an array that repeat an earlier one are left out, so `test` may get
-/// a value less often than there are ways to it.
+/// The walk ends with its operation: every element of an array that is walked and every value that is given is a step
+/// of `context`, and long documents that are searched are several. Where many names are numbers, ways to an array that
+/// repeat an earlier one are left out, so `test` may get a value less often than there are ways to it.
 #[inline]
 pub fn any<'a, F>(
     document: &'a RawDocument,

@@ -11,7 +11,8 @@ pub type Check<'c> = dyn Fn() -> Result<(), StorageError> + 'c;
 /// Decides whether a document belongs into a partial index.
 pub trait Predicate: Send + Sync {
     /// True when the document belongs into the index; one that is damaged does not. Must answer the same for everybody,
-    /// whoever asks, and ask `check` now and then: its errors are the only ones.
+    /// whoever asks, and ask `check` now and then where one document takes long: its errors are the only ones. Who goes
+    /// through many documents asks between them; where nothing may end the work (replay), `check` always lets it go on.
     fn matches(&self, document: &RawDocument, check: &Check<'_>) -> Result<bool, StorageError>;
 }
 

@@ -1,7 +1,7 @@
 //! The least key of a document, which is all that a sort needs.
 //!
-//! Keys are compared before they are made, field by field: of a document with many keys no more than the least one and
-//! one field more are in memory, and what several keys share is not looked at.
+//! Keys are compared field by field, and none is made but the least one: of the least one so far those fields are in
+//! memory that were compared, each encoded once, and one field of another. What several keys share is not looked at.
 
 use super::{ExtractError, KeyExtractor, KeySet, Slot, WATCHED_BYTES, Watch};
 use crate::key::{FIELDS_MAX, encode_field};
@@ -14,7 +14,8 @@ const KEY_BYTES: usize = 128;
 
 impl KeyExtractor {
     /// As [`KeyExtractor::extract_watched`], but puts only the first of the keys into `out`; which one of several equal
-    /// ones gives its type bits is not told. `watch` hears how many bytes were looked at since it last heard. Not of indexes that are sparse or have fields of special kinds.
+    /// ones gives its type bits is not told. `watch` hears how many bytes were looked at since it last heard. Not of
+    /// indexes that are sparse or have fields of special kinds.
     pub fn extract_least(
         &self,
         document: &RawDocument,
@@ -42,12 +43,13 @@ impl KeyExtractor {
     ) -> Result<(), ExtractError> {
         let count = self.pattern.fields().len();
         let mut best: Option<[Slot<'_>; N]> = None;
-        let mut buffers = [Vec::new(), Vec::new()];
+        let mut encoded = Vec::new();
+        let mut buffer = Vec::new();
         let mut looked_at = 0;
         self.expand(Slot::at_start::<N>(document), out, &mut |slots, _| {
             looked_at += KEY_BYTES;
             let best_yet = best.as_ref().map(|best| &best[..count]);
-            if best_yet.is_none_or(|best| self.is_less(slots, best, &mut buffers, &mut looked_at)) {
+            if best_yet.is_none_or(|best| self.is_less(slots, best, &mut encoded, &mut buffer, &mut looked_at)) {
                 let mut own = [Slot::Missing; N];
                 own[..count].copy_from_slice(slots);
                 best = Some(own);
@@ -66,28 +68,42 @@ impl KeyExtractor {
         Ok(())
     }
 
+    /// `encoded` are the fields of `than` that were compared before. When the answer is yes they are those of `slots`.
     fn is_less(
         &self,
         slots: &[Slot<'_>],
         than: &[Slot<'_>],
-        [one, other]: &mut [Vec<u8>; 2],
+        encoded: &mut Vec<Option<Vec<u8>>>,
+        buffer: &mut Vec<u8>,
         looked_at: &mut usize,
     ) -> bool {
+        encoded.resize(slots.len(), None);
         for (index, (slot, than)) in slots.iter().zip(than).enumerate() {
             let (value, than) = (slot.value(), than.value());
             if is_same(value, than) {
                 continue;
             }
-            for (value, out) in [(value, &mut *one), (than, &mut *other)] {
+            let mut encode = |value: Option<Value<'_>>, out: &mut Vec<u8>| {
                 out.clear();
                 // What is missing differs from null in the type bits only.
                 let value = value.unwrap_or(Value::Null);
                 encode_field(out, None, value, self.ordering().field(index), self.collator());
-            }
-            *looked_at += one.len() + other.len();
-            match one.cmp(&other) {
-                Ordering::Less => return true,
+                *looked_at += out.len();
+            };
+            encode(value, &mut *buffer);
+            let best = encoded[index].get_or_insert_with(|| {
+                let mut best = Vec::new();
+                encode(than, &mut best);
+                best
+            });
+            match buffer.as_slice().cmp(best.as_slice()) {
+                Ordering::Less => {
+                    std::mem::swap(best, buffer);
+                    encoded[index + 1..].fill(None);
+                    return true;
+                }
                 Ordering::Greater => return false,
+                // Those of equal fields before serve the next one as well.
                 Ordering::Equal => {}
             }
         }
@@ -104,7 +120,12 @@ fn is_same(one: Option<Value<'_>>, other: Option<Value<'_>>) -> bool {
         | (Some(Value::Array(one)), Some(Value::Array(other)))
         | (Some(Value::Binary { bytes: one, .. }), Some(Value::Binary { bytes: other, .. }))
         | (Some(Value::Symbol(one)), Some(Value::Symbol(other)))
-        | (Some(Value::Code(one)), Some(Value::Code(other))) => std::ptr::eq(one, other),
+        | (Some(Value::Code(one)), Some(Value::Code(other)))
+        | (Some(Value::CodeWithScope { code: one, .. }), Some(Value::CodeWithScope { code: other, .. }))
+        | (Some(Value::Regex { pattern: one, .. }), Some(Value::Regex { pattern: other, .. }))
+        | (Some(Value::DbPointer { namespace: one, .. }), Some(Value::DbPointer { namespace: other, .. })) => {
+            std::ptr::eq(one, other)
+        }
         _ => false,
     }
 }
@@ -180,6 +201,28 @@ mod tests {
             assert!((5_000_000..20_000_000).contains(&looked_at), "{looked_at} bytes");
             let ended = extractor(&pattern).extract_least(&document, &mut keys, &mut |_| false);
             assert_eq!(ended, Err(ExtractError::Ended));
+        }
+    }
+
+    /// A long value that stays the least one was encoded for each of the others.
+    #[test]
+    fn the_least_value_is_encoded_once() {
+        const SHORT: usize = 10_000;
+        let mut strings = vec!["b".to_owned(); SHORT];
+        strings.insert(0, "a".repeat(1_000_000));
+        let document = raw(&doc! {"a": strings, "s": 1});
+        for pattern in [doc! {"a": 1}, doc! {"s": 1, "a": 1}] {
+            let (mut keys, mut looked_at) = (KeySet::new(), 0);
+            let mut watch = |bytes| {
+                looked_at += bytes;
+                true
+            };
+            extractor(&pattern)
+                .extract_least(&document, &mut keys, &mut watch)
+                .unwrap();
+            assert!(keys.bytes() > 1_000_000, "{} bytes", keys.bytes());
+            let bytes_max = 2 * document.as_bytes().len() + (KEY_BYTES + 16) * SHORT;
+            assert!(looked_at < bytes_max, "{looked_at} bytes");
         }
     }
 }
