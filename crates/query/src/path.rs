@@ -175,8 +175,9 @@ const _: () = assert!(DOCUMENT_BYTES_MAX / ARRAY_BYTES_MIN * VISITED_BYTES < HEL
 
 /// A walk that has come to a value that is not the last one of its path, or is an array.
 ///
-/// A *fork* is a document in an array whose index is the next name: its fields may have that name, or the one behind it.
-/// Both ways can lead to the same array, with different names left to follow, and nested forks have exponentially many.
+/// A *fork* is a document in an array whose index is the next name: its fields may have that name, or the one behind
+/// it. Both ways can lead to the same array, with different names left to follow, and nested forks have exponentially
+/// many.
 struct Walk<'t, 'a, 'c> {
     leaf: LeafArray,
     context: &'c EvaluationContext<'c>,

@@ -1,8 +1,8 @@
 //! The operators of an update as a tree of path components with one operator at each leaf.
 //!
-//! Invariants: no leaf lies on the way to another one; inserting such a path is a conflict. The children of a branch are
-//! in the order in which fields are created: names that are numbers by number, the others by their bytes. The tree is
-//! grown without an order, as paths come in any ([`GrowingBranch`]), and sorted once.
+//! Invariants: no leaf lies on the way to another one; inserting such a path is a conflict. The children of a branch
+//! are in the order in which fields are created: names that are numbers by number, the others by their bytes. The tree
+//! is grown without an order, as paths come in any ([`GrowingBranch`]), and sorted once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
