@@ -488,7 +488,8 @@ pub(super) fn dependencies(fields: &Fields<'_>, name: &'static str, value: RawBs
     let RawBsonRef::Document(document) = value else {
         return Err(wrong_type(name, "must be an object"));
     };
-    let (mut of_properties, mut annotations) = (Vec::new(), Document::new());
+    let mut of_properties: Vec<(Box<str>, Dependency)> = Vec::new();
+    let mut annotations = Document::new();
     for element in document {
         let (property, value) = element.map_err(|_| Malformed)?;
         let dependency = match value {
