@@ -23,7 +23,7 @@ const DELAY_MAX: Duration = Duration::from_secs(10);
 const DELAY_PROVEN_MAX: Duration = Duration::from_millis(20);
 /// So long after the last proof that is forgotten.
 const PROVEN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
-/// Attempts that would have to wait longer, because others wait already, are refused unheard; those that wait, too, when
+/// Attempts that would have to wait longer, since others wait already, are refused unheard; those that wait, too, when
 /// a failure of one before them makes each delay longer.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// So long after the last failure nothing of it is known any more.

@@ -8,8 +8,7 @@ use crate::filter::Filter;
 use crate::memtable::Held;
 use crate::node::{Child, Node, UnitRef};
 use crate::options::BetreeOptions;
-use crate::run::Run;
-use crate::sink::Sinking;
+use crate::run::{Key, Run};
 use crate::table::{Retired, Table};
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Referenced, Source, VolumeId};
 use engine::{EngineError, EngineStatus, Result, Seq, TableId, WriteAheadRule};
@@ -72,6 +71,12 @@ pub(crate) struct Counters {
 
 pub(crate) fn count(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
+}
+
+/// A place in a table where readers pass over much that was deleted: see `sink`.
+pub(crate) struct Sinking {
+    pub(crate) table: Arc<Table>,
+    pub(crate) at: Key,
 }
 
 /// See the module.

@@ -145,7 +145,7 @@ impl Cursor for BetreeCursor {
                 break;
             }
             self.is_scan = true;
-            // On to the next window. Where little is found in one, much is passed over: each costs a walk from the root.
+            // On to the next window. Where little is found in one, much is passed over: each costs a walk from the top.
             keys_min = (keys_min * 2).min(KEYS_MAX);
             match self.direction {
                 Direction::Forward => match window.high {

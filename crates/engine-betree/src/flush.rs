@@ -5,7 +5,6 @@ use crate::core::{Core, count};
 use crate::merge::merge;
 use crate::push::push_to_root;
 use crate::run::Key;
-use crate::sink::sink;
 use crate::table::Table;
 use engine::{ErrorKind, Result, Seq};
 use std::sync::Arc;
@@ -147,11 +146,7 @@ pub(crate) fn flush_down(core: &Core) {
         let flushed = match urgent {
             Some(table) => flush_table(core, &table),
             None if core.held.bytes() > flush_above(core) => flush_largest(core),
-            None => {
-                let sinking = core.sinking.lock().pop();
-                let Some(sinking) = sinking else { return };
-                sink(core, &sinking).map(|()| Flushed::Some)
-            }
+            None => return,
         };
         match flushed {
             Ok(Flushed::Some) => core.is_disk_full.store(false, Ordering::Release),

@@ -1,31 +1,25 @@
 //! Deletions that readers pass over go down to the rows they are for, and both are gone.
 //!
-//! A queue is read from its head, where all that was taken from it was deleted: until a deletion meets its row in a leaf
-//! every reader that comes by passes over both. What readers pass is counted for each table; when it has cost about as
-//! much as writing a leaf anew, the table's messages in memory are flushed, and those on the path to where readers
+//! A queue is read from its head, where all that was taken from it was deleted: until a deletion meets its row in a
+//! leaf every reader that comes by passes over both. What readers pass is counted for each table; when it has cost
+//! about as much as writing a leaf anew, the table's messages in memory are flushed, and those on the path to where readers
 //! passed are pushed down to its leaf (the ski rental problem). Deletions that somebody needs to keep, who reads an
 //! older state, are not counted: nothing would be gained.
 
 use crate::change::{Change, Rewrite};
-use crate::core::{Core, count};
-use crate::flush::flush_newest_too;
+use crate::core::{Core, Sinking, count};
+use crate::flush::{flush_above, flush_newest_too};
 use crate::node::{Child, Node};
 use crate::optimise::{is_loaded_for_later, rewritten_leaf};
 use crate::push::{Successors, flush_child, grow, relieve, replace_child, retire_node, settle};
 use crate::run::Key;
 use crate::table::Table;
-use engine::{Result, Seq};
+use engine::{ErrorKind, Result, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Deleted keys that readers of a table pass before it is seen to: some 50 ns each, and a leaf takes milliseconds.
 const PASSED_MAX: u64 = 128 * 1024;
-
-/// A place in a table where readers pass over much that was deleted.
-pub(crate) struct Sinking {
-    pub(crate) table: Arc<Table>,
-    pub(crate) at: Key,
-}
 
 impl Core {
     /// A reader passed so many deleted keys, the first of them at `at`; the oldest deletion came at `oldest`.
@@ -46,9 +40,22 @@ impl Core {
     }
 }
 
+/// Sees to all places where readers passed over much, while no memory is to be given back.
+pub(crate) fn sink_all(core: &Core) {
+    while core.status.is_running() && !core.is_disk_full.load(Acquire) && core.held.bytes() <= flush_above(core) {
+        let sinking = core.sinking.lock().pop();
+        let Some(sinking) = sinking else { return };
+        match sink(core, &sinking) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => return,
+            Err(error) => core.status.stop(format!("pushing deletions down failed: {error}")),
+        }
+    }
+}
+
 /// Pushes the messages on the path to a key down to its leaf. What cannot be read stays where it is, and so does all
 /// while somebody else works on the table: readers go on counting.
-pub(crate) fn sink(core: &Core, sinking: &Sinking) -> Result<()> {
+fn sink(core: &Core, sinking: &Sinking) -> Result<()> {
     let done = try_sink(core, &sinking.table, &sinking.at);
     sinking.table.passed.store(0, Relaxed);
     done

@@ -202,8 +202,8 @@ impl Window {
         self.rows.as_ref()
     }
 
-    /// Shows the rows that a reader at `seq` sees, in rising order, until `each` answers false. Answers what was deleted
-    /// before.
+    /// Shows the rows that a reader at `seq` sees, in rising order, until `each` answers false. Answers what was
+    /// deleted before.
     pub(crate) fn visit<'w>(&'w self, seq: Seq, mut each: impl FnMut(Found<'w>) -> bool) -> Deleted<'w> {
         let messages = sorted(self.messages.iter(), &self.low, self.high.as_deref());
         let tombstones = self.messages.iter().flat_map(|run| run.tombstones());

@@ -7,6 +7,7 @@
 
 use crate::core::{Core, count};
 use crate::flush::{flush_above, flush_down};
+use crate::sink::sink_all;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,7 +110,7 @@ impl Workers {
     /// Has the memory looked at.
     pub(crate) fn flush_soon(&self) {
         match self.count {
-            0 => flush_down(&self.shared.core),
+            0 => work(&self.shared.core),
             _ => self.shared.wake(),
         }
     }
@@ -165,6 +166,12 @@ impl Drop for Workers {
     }
 }
 
+/// Memory first: what readers pass only takes time.
+fn work(core: &Core) {
+    flush_down(core);
+    sink_all(core);
+}
+
 impl Shared {
     fn run(&self) {
         loop {
@@ -180,7 +187,7 @@ impl Shared {
             }
             let before = self.core.held.bytes();
             let since = self.core.clock.monotonic();
-            flush_down(&self.core);
+            work(&self.core);
             let flushed = before.saturating_sub(self.core.held.bytes());
             let took = self.core.clock.monotonic().saturating_sub(since);
             if flushed > 0 && !took.is_zero() {

@@ -94,7 +94,6 @@ pub(crate) struct Catalog {
     preparing: rcu::Mutex<()>,
     /// When a file was last refused for want of space.
     refused_at: Mutex<Option<Duration>>,
-    newest_first: AtomicU64,
 }
 
 /// Files for segments to come.
@@ -164,13 +163,11 @@ impl Catalog {
             next_spare: AtomicU64::new(ids.into_iter().max().map_or(0, |id| id.wrapping_add(1))),
             preparing: rcu::Mutex::default(),
             refused_at: Mutex::new(None),
-            newest_first: AtomicU64::new(0),
         }
     }
 
     /// Adds the next segment.
     pub fn push(&self, segment: Arc<Segment>) {
-        self.newest_first.store(segment.header.first.0, Ordering::Release);
         self.list.lock().push_back(segment);
     }
 
@@ -237,11 +234,6 @@ impl Catalog {
     /// What the newest segment has left is known from here on: it is no spare any more.
     pub fn entered(&self) {
         self.spares.lock().is_entering = false;
-    }
-
-    /// Position of the first entry of the newest segment.
-    pub fn newest_first(&self) -> Seq {
-        Seq(self.newest_first.load(Ordering::Acquire))
     }
 
     fn new_spare_path(&self) -> PathBuf {

@@ -362,16 +362,6 @@ impl Log {
         *self.shared.retention.lock() = retention;
     }
 
-    /// Position of the first entry of the segment that has `seq`, or will have it; 0 where there is none yet. Cheap
-    /// where that is at or before `known`: it answers that.
-    pub fn segment_start(&self, seq: Seq, known: Seq) -> Seq {
-        let catalog = &self.shared.catalog;
-        match catalog.newest_first() > known {
-            true => catalog.find(seq).map_or(Seq::ZERO, |segment| segment.header.first),
-            false => known,
-        }
-    }
-
     /// Bytes of the segments that hold entries.
     pub fn segment_bytes(&self) -> u64 {
         self.shared.catalog.bytes()

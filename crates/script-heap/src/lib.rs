@@ -6,8 +6,8 @@
 //! first whether there is room, and may have a reserve opened for them: what goes into that is given, but counts as
 //! refused.
 //!
-//! The engine asks whether to go on between steps of a script alone, and a step may take long. Most of those that do ask
-//! for memory again and again: where somebody is to be asked, what is to end gets none.
+//! The engine asks whether to go on between steps of a script alone, and a step may take long. Most of those that do
+//! ask for memory again and again: where somebody is to be asked, what is to end gets none.
 //!
 //! Bytes are counted as the engine asks for them, in blocks: what is free inside of its blocks is not counted as free.
 

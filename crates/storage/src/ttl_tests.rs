@@ -163,8 +163,8 @@ fn what_cannot_be_read_stays_and_the_pass_goes_on() {
     assert!(storage.all("b").is_empty());
 }
 
-/// A damaged entry is nowhere: as the last one of a step it sent the next step back to the range's start, for ever where
-/// any other entry stayed.
+/// A damaged entry is nowhere: as the last one of a step it sent the next step back to the range's start, for ever
+/// where any other entry stayed.
 #[test]
 fn a_damaged_entry_keeps_no_pass_going() {
     let machine = Machine::new(1);

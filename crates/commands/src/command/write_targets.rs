@@ -87,8 +87,8 @@ fn lock(call: &Invocation<'_>, namespace: &Namespace, uuid: [u8; 16]) -> Result<
 
 impl Target {
     /// Has work done while the collection is not locked: that of scripts, which may never end, and whoever wants the
-    /// collection for itself would wait for them. Nothing of the record may be locked either. `None` when the collection
-    /// is another one afterwards.
+    /// collection for itself would wait for them. Nothing of the record may be locked either. `None` when the
+    /// collection is another one afterwards.
     pub fn unlocked<T>(
         self,
         call: &Invocation<'_>,
@@ -114,8 +114,8 @@ impl Looks {
         self.0 < UNLOCKED_LOOKS_MAX
     }
 
-    /// Has work done under the document's lock: any but that of scripts, and theirs once they have looked too often. Who
-    /// writes faster than a script runs would keep it from its turn for ever.
+    /// Has work done under the document's lock: any but that of scripts, and theirs once they have looked too often.
+    /// Who writes faster than a script runs would keep it from its turn for ever.
     ///
     /// # Errors
     /// `WriteConflict`, when scripts took too long for that.

@@ -79,7 +79,7 @@ fn forks(levels: usize) -> bson::Document {
     doc! {"a": inner}
 }
 
-/// One small document and a path of numbers took for ever: each level of such an array doubled the ways to the next one.
+/// One small document and a path of numbers took for ever: each level of such an array doubled the ways to the next.
 #[test]
 fn numbers_that_are_names_and_positions_are_no_doubling() {
     for levels in 0..90 {

@@ -2,8 +2,8 @@
 //!
 //! [`Schema::parse`] makes a rule of each keyword that restricts something, in the order in which a report lists them,
 //! which is that of [`KEYWORDS`]. A rule about one sort of values holds for all others: only `type` and `bsonType` ask
-//! for the sort itself. [`Schema::passes`] allocates nothing except for `uniqueItems`, objects in an `enum` and long lists
-//! of names; [`Schema::explain`] tells which rules a value breaks, in MongoDB's form.
+//! for the sort itself. [`Schema::passes`] allocates nothing except for `uniqueItems`, objects in an `enum` and long
+//! lists of names; [`Schema::explain`] tells which rules a value breaks, in MongoDB's form.
 //!
 //! A keyword is one row of the table and one implementation of [`Rule`].
 
