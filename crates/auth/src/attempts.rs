@@ -209,7 +209,7 @@ mod tests {
         assert!(attempts.wait(1, later, 1) > at(1000), "forgotten");
     }
 
-    /// Attempts whose clients left while they waited had taken their time all the same, and the user itself was refused.
+    /// Attempts whose clients left while they waited had taken their time all the same, and the user was refused.
     #[test]
     fn who_is_refused_or_gives_up_makes_nobody_wait_longer() {
         let mut attempts = Attempts::default();

@@ -103,8 +103,8 @@ impl Matcher {
         self.root
     }
 
-    /// Whether the document matches; where scripts are not run, whether it may. Errors come from `$expr`, from malformed
-    /// documents and from the operation's end.
+    /// Whether the document matches; where scripts are not run, whether it may. Errors come from `$expr`, malformed
+    /// documents and the operation's end.
     #[inline]
     pub fn matches(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
         if !context.runs_scripts() {
