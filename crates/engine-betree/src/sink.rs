@@ -3,8 +3,8 @@
 //! A queue is read from its head, where all that was taken from it was deleted: until a deletion meets its row in a
 //! leaf every reader that comes by passes over both. What readers pass is counted for each table; when it has cost
 //! about as much as writing a leaf anew, the table's messages in memory are flushed, and those on the path to where
-//! readers passed are pushed down to its leaf (the ski rental problem). Deletions that somebody needs to keep, who reads an
-//! older state, are not counted: nothing would be gained.
+//! readers passed are pushed down to its leaf (the ski rental problem). Deletions that somebody needs to keep,
+//! who reads an older state, are not counted: nothing would be gained.
 
 use crate::change::{Change, Rewrite};
 use crate::core::{Core, Sinking, count};
