@@ -610,18 +610,23 @@ def test_a_write_by_a_script_gets_its_turn_beside_faster_writers(db, numbers):
         [thread.join() for thread in threads]
 
 
-def test_a_script_that_changes_nothing_in_a_transaction_locks_nothing(db, numbers):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_script_that_changes_nothing_in_a_transaction_locks_nothing(tmp_path, engine):
     unchanged = [{"$set": {"b": function("function(b) { return b }", "$b")}}]
-    with db.client.start_session() as session:
-        session.start_transaction()
-        result = numbers.update_many({"_id": {"$in": [1, 2]}}, unchanged, session=session)
-        assert (result.matched_count, result.modified_count) == (2, 0)
-        with db.client.start_session() as other:
-            other.start_transaction()
-            assert numbers.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=other).modified_count == 1
-            other.commit_transaction()
-        session.commit_transaction()
-    assert numbers.find_one({"_id": 1})["n"] == 1
+    with Server(tmp_path / "data", engine, options=[*SERVER_OPTIONS, "--replSet", "rs0", "--replSetInitiate"]) as server:
+        client = server.client()
+        numbers = client.test.numbers
+        numbers.insert_many({"_id": n, "b": n} for n in range(3))
+        with client.start_session() as session:
+            session.start_transaction()
+            result = numbers.update_many({"_id": {"$in": [1, 2]}}, unchanged, session=session)
+            assert (result.matched_count, result.modified_count) == (2, 0)
+            with client.start_session() as other:
+                other.start_transaction()
+                assert numbers.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=other).modified_count == 1
+                other.commit_transaction()
+            session.commit_transaction()
+        assert numbers.find_one({"_id": 1})["n"] == 1
 
 
 @pytest.mark.parametrize("engine", ENGINES[:1])

@@ -76,7 +76,7 @@ pub fn plain(name: &str) -> Document {
 }
 
 /// Commands whose further fields are names of something, or that take more than they have to know, as MongoDB's do.
-const OPEN: [&str; 18] = [
+const OPEN: [&str; 20] = [
     "applyOps",
     "connPoolStats",
     "currentOp",
@@ -85,6 +85,8 @@ const OPEN: [&str; 18] = [
     "getParameter",
     "hello",
     "isMaster",
+    "killAllSessions",
+    "killAllSessionsByPattern",
     "killSessions",
     "planCacheClear",
     "planCacheClearFilters",

@@ -157,7 +157,7 @@ fn scale(bits: u64, exponent: i32) -> Option<f64> {
         return Some(0.0);
     }
     let exponent = i64::from(exponent);
-    let is_tiny = exponent + length <= i64::from(f64::MIN_EXP) - 1;
+    let is_tiny = exponent + length < i64::from(f64::MIN_EXP);
     let lowest = i64::from(f64::MIN_EXP) - i64::from(f64::MANTISSA_DIGITS);
     let dropped = (length - i64::from(f64::MANTISSA_DIGITS)).max(lowest - exponent).max(0);
     let (kept, rest) = match u32::try_from(dropped) {
