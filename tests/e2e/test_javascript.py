@@ -616,7 +616,7 @@ def test_a_script_that_changes_nothing_in_a_transaction_locks_nothing(tmp_path, 
     with Server(tmp_path / "data", engine, options=[*SERVER_OPTIONS, "--replSet", "rs0", "--replSetInitiate"]) as server:
         client = server.client()
         numbers = client.test.numbers
-        numbers.insert_many({"_id": n, "b": n} for n in range(3))
+        numbers.insert_many({"_id": n, "b": f"text {n}"} for n in range(3))
         with client.start_session() as session:
             session.start_transaction()
             result = numbers.update_many({"_id": {"$in": [1, 2]}}, unchanged, session=session)
