@@ -234,10 +234,8 @@ impl ServerProcess {
                     self.start_time = answered;
                     return Ok(());
                 }
-                Ok(Ok(_)) => {
-                    if stranger.get_or_insert_with(Instant::now).elapsed() > patience {
-                        return Err(self.died(format!("did not start: another program answers at {}", self.address)));
-                    }
+                Ok(Ok(_)) if stranger.get_or_insert_with(Instant::now).elapsed() > patience => {
+                    return Err(self.died(format!("did not start: another program answers at {}", self.address)));
                 }
                 // One that is busy with its start answers late or does not listen yet.
                 Ok(Err(error)) if !matches!(error, Error::NoReply { .. }) => {
