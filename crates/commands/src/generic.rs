@@ -208,11 +208,8 @@ impl<'i> Generic<'i> {
                 };
             }
             "help" => self.help = arguments.boolean(name, value)?,
-            "rawData" => {
-                if arguments.boolean(name, value)? {
-                    return Err(CommandError::not_implemented("rawData"));
-                }
-            }
+            "rawData" if arguments.boolean(name, value)? => return Err(CommandError::not_implemented("rawData")),
+            "rawData" => {}
             "txnNumber" => match value {
                 RawBsonRef::Int64(number) => self.number = Some(number),
                 other => return Err(wrong_type(arguments.command, name, other, "type 'long'")),
