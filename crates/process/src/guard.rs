@@ -63,10 +63,10 @@ mod tests {
     fn a_group_and_its_folder_end_when_their_guard_is_alone_and_not_when_it_is_dropped() {
         let directory = tempfile::tempdir().expect("a directory");
         let folder = directory.path();
-        tempfile::tempdir_in(folder).expect("a folder in it").keep();
+        let _kept = tempfile::tempdir_in(folder).expect("a folder in it").keep();
         let mut child = family();
         drop(Guard::over(child.id(), Some(folder)).expect("it starts"));
-        // A shell that lived on would need a moment.
+        #[expect(clippy::disallowed_methods, reason = "a guard that lived on would need a moment")]
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert!(child.try_wait().expect("a child").is_none() && folder.exists());
         let mut guard = Guard::over(child.id(), Some(folder)).expect("it starts");
