@@ -547,22 +547,8 @@ mod tests {
             .process_group(0)
             .spawn()
             .expect("it starts");
-        let mut server = ServerProcess {
-            pid: child.id(),
-            is_over: false,
-            child,
-            address,
-            label: "test".to_owned(),
-            words: Words {
-                output: directory.path().join("output.txt"),
-                log: directory.path().join("server.log"),
-            },
-            interrupt: Interrupt::new(),
-            start_time: Duration::ZERO,
-            notes: Vec::new(),
-            guard: None,
-            group: None,
-        };
+        let mut server = server_of(child.id(), child, directory.path());
+        server.address = address;
         assert_eq!(procfs::group_listener(server.pid(), address.port()), Listener::Nobody);
         let interrupt = Interrupt::new();
         let error = server
@@ -590,22 +576,8 @@ mod tests {
         out.read_exact(&mut ready).expect("it is deaf from now on");
         let interrupt = Interrupt::new();
         interrupt.ask();
-        let server = ServerProcess {
-            pid: child.id(),
-            is_over: false,
-            child,
-            address: (Ipv4Addr::LOCALHOST, 1).into(),
-            label: "test".to_owned(),
-            words: Words {
-                output: directory.path().join("output.txt"),
-                log: directory.path().join("server.log"),
-            },
-            interrupt: interrupt.clone(),
-            start_time: Duration::ZERO,
-            notes: Vec::new(),
-            guard: None,
-            group: None,
-        };
+        let mut server = server_of(child.id(), child, directory.path());
+        server.interrupt = interrupt.clone();
         std::thread::scope(|scope| {
             let stopped = scope.spawn(|| server.stop());
             std::thread::sleep(Duration::from_millis(100));
