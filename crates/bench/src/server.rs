@@ -186,17 +186,18 @@ impl ServerProcess {
             guard: None,
             group: None,
         };
-        match Guard::over(server.pid(), None) {
-            Ok(guard) => server.guard = Some(guard),
-            Err(error) => server
-                .notes
-                .push(format!("the server outlives this program when that is killed: {error}")),
-        }
+        // First: what a wrapper starts is limited only from then on.
         if let Some(group) = group {
             match group.add(server.pid()) {
                 Ok(()) => server.group = Some(group),
                 Err(reason) => server.notes.push(format!("no limit on memory or disk: {reason}")),
             }
+        }
+        match Guard::over(server.pid(), None) {
+            Ok(guard) => server.guard = Some(guard),
+            Err(error) => server
+                .notes
+                .push(format!("the server outlives this program when that is killed: {error}")),
         }
         server.wait_until_answering(start, STRANGER_TIMEOUT, interrupt, procfs::group_listener)?;
         Ok(server)
