@@ -30,7 +30,7 @@ pub struct Report {
     pub runs: Vec<Outcome>,
     /// Runs that failed: what they were and why.
     pub failures: Vec<String>,
-    /// Runs of our engines in which a second fell below a tenth of a good one, in words.
+    /// Runs of our engines that stood still for a second, in words.
     pub collapses: Vec<String>,
     /// The rows of the table.
     pub comparisons: Vec<Comparison>,
