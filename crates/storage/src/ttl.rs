@@ -175,11 +175,16 @@ impl Storage {
             bytes_max: 1 << 20,
         };
         cursor.fill(&mut batch, limits)?;
-        let is_passed = |row: usize| {
-            let passed = position.as_ref();
-            passed.is_some_and(|(key, id)| batch.key(row) == key && batch.id(row) == *id)
-        };
-        let rows = usize::from(!batch.is_empty() && is_passed(0))..batch.len();
+        let is_passed = !batch.is_empty()
+            && position
+                .as_ref()
+                .is_some_and(|(key, id)| batch.key(0) == key && batch.id(0) == *id);
+        let mut rows = usize::from(is_passed)..batch.len();
+        if is_passed && rows.is_empty() {
+            // One that carries a long document fills a batch by itself.
+            cursor.fill(&mut batch, limits)?;
+            rows = 0..batch.len();
+        }
         let Some(last) = rows.clone().rev().find(|row| !batch.key(*row).is_empty()) else {
             return Ok(None);
         };

@@ -307,3 +307,30 @@ fn a_step_goes_on_behind_the_one_before() {
         assert_eq!(all.len(), count, "{name}");
     }
 }
+
+/// An entry that carries a long document fills a step by itself: where such a document stayed, so did all behind it.
+#[test]
+fn a_long_entry_that_stays_is_passed() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let spec = index("t", rawdoc! { "t": 1 }, rawdoc! { "clustering": true });
+    storage.create_indexes(&op, &ns("c"), &[spec]).unwrap();
+    let now = machine.clock.now_ms();
+    let (date, text) = (DateTime::from_millis(now - 1_000_000), "x".repeat(2 << 20));
+    for id in 0..3 {
+        let document = rawdoc! { "_id": id, "t": date, "x": text.as_str() };
+        storage.put(&op, "c", document).unwrap();
+    }
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    let index = collection
+        .access_paths()
+        .iter()
+        .find(|index| index.name() == "t")
+        .unwrap();
+    let (keys, mut position) = (super::dates(index, now), None);
+    let mut found = 0;
+    while let Some(ids) = storage.expired_records(index, &keys, &mut position).unwrap() {
+        found += ids.len();
+    }
+    assert_eq!(found, 3);
+}
