@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from crash.kill_loop import run
+from disks import file_system_of
 from pymongo.errors import PyMongoError
 from server import ENGINES, Server
 
@@ -19,18 +20,10 @@ def test_kill_loop(tmp_path, engine):
     run(engine, ROUNDS, seed, tmp_path)
 
 
-def mounted(path, megabytes):
-    return os.geteuid() == 0 and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]).returncode == 0
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_full_disk(tmp_path, engine):
     """A disk that fills up: clear errors, nothing acknowledged lost, the server up or ended cleanly, and back with space."""
-    data = tmp_path / "data"
-    data.mkdir()
-    if not mounted(data, 400):
-        pytest.skip("mounting a small file system needs root")
-    try:
+    with file_system_of(tmp_path / "data", "400m") as data:
         server = Server(tmp_path, engine)
         acknowledged = []
         with server:
@@ -55,5 +48,3 @@ def test_full_disk(tmp_path, engine):
             assert set(acknowledged) <= found
             assert server.client().t.command("validate", "c")["valid"]
             server.client().t.c.insert_one({"_id": "after"})
-    finally:
-        subprocess.run(["umount", "-l", str(data)])
