@@ -256,7 +256,7 @@ impl Comparison {
             let (measures, others): (Vec<_>, Vec<_>) = measures
                 .into_iter()
                 .partition(|measure| measure.is_counted_alike(before, after));
-            if !others.is_empty() && !after.runs.is_empty() {
+            if !others.is_empty() {
                 let names: Vec<String> = others.iter().map(Measure::name).collect();
                 self.note(format!(
                     "{} of {label}: the two builds count otherwise, and nothing is said of it.",
