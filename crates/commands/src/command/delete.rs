@@ -294,7 +294,13 @@ fn delete_one(
         Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);
         match unit.delete(&target.guard, &target.id, document) {
             Ok(()) => {}
-            Err(StorageError::WouldWait) => continue,
+            Err(StorageError::WouldWait) => {
+                // Scripts do not run again for the same document.
+                if targets.runs_scripts() {
+                    matched = Some(old);
+                }
+                continue;
+            }
             Err(other) => return Err(other.into()),
         }
         if delete_stored(call, statement, unit, 1)? {
