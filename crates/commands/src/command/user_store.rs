@@ -49,6 +49,8 @@ pub fn find_in(call: &mut Invocation<'_>, namespace: &Namespace, filter: &Docume
     let filter = RawDocumentBuf::try_from(filter)?;
     let mut statement = Statement::new(None);
     statement.filter = &filter;
+    // All that match are taken.
+    statement.multi = true;
     let mut found = Vec::new();
     let Some(mut targets) = WriteTargets::find(call, namespace, &statement)? else {
         return Ok(found);
