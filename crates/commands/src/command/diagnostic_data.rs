@@ -50,8 +50,10 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     data.insert("start", now(call));
     for (name, part) in PARTS {
         let start = now(call);
-        // What one part cannot tell keeps nobody from the others.
-        if let Some(figures) = part(call).unwrap_or_else(|error| Some(told(&error))) {
+        // What one part cannot tell keeps nobody from the others, unless it is that the call has ended.
+        let figures = part(call).unwrap_or_else(|error| Some(told(&error)));
+        call.operation.check_now()?;
+        if let Some(figures) = figures {
             let mut timed = Document::from_iter([("start".to_owned(), start)]);
             timed.extend(figures);
             timed.insert("end", now(call));
