@@ -38,15 +38,10 @@ fn a_server_alone_knows_no_set() {
         ("count", doc! { "level": "snapshot" }, 72),
         ("startSession", doc! { "level": "linearizable" }, 72),
     ] {
-        let name = if command == "startSession" {
-            Bson::Int32(1)
-        } else {
-            "c".into()
-        };
-        let name = if command == "killSessions" {
-            Bson::Array(Vec::new())
-        } else {
-            name
+        let name = match command {
+            "startSession" => Bson::Int32(1),
+            "killSessions" => Bson::Array(Vec::new()),
+            _ => "c".into(),
         };
         let call = doc! { command: name, "readConcern": concern };
         assert_eq!(bench.code(call.clone()), expected, "{call}");
