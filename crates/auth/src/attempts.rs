@@ -66,8 +66,8 @@ pub struct Attempts {
 
 impl Attempts {
     /// An attempt of `key`, which stands for a user and an address, is to be made, and so many of the same that came
-    /// sooner wait still. Only a turn that is taken makes others wait longer: who is refused does not, and neither does
-    /// who gives up while it waits.
+    /// sooner wait still. Only a turn that is taken makes others wait longer: who is refused does not, and neither
+    /// does who gives up while it waits.
     pub fn admit(&mut self, key: u64, now: Duration, before: usize) -> Admission {
         let is_proven = self.is_proven(key, now);
         let Some(failures) = self.failures.get_mut(&key) else {

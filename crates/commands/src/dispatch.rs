@@ -338,8 +338,8 @@ impl<'c> Call<'c> {
     }
 
     /// What only reads is of no use once the client is gone. Without a reply that is of even less use, and must not
-    /// wait for longer than its connection lasts. What changes one definition does not wait for a collection either: it
-    /// would keep others out of that. All else may have written already.
+    /// wait for longer than its connection lasts. What changes one definition does not wait for a collection either:
+    /// it would keep others out of that. All else may have written already.
     fn without_client(&self) -> WithoutClient {
         const ONE_DEFINITION: [&str; 6] = [
             "collMod",
@@ -357,8 +357,8 @@ impl<'c> Call<'c> {
         }
     }
 
-    /// What follows the command, whatever it came to: other parts of the server take up what it changed, and the client
-    /// hears of it once what it was told has the durability it asked for.
+    /// What follows the command, whatever it came to: other parts of the server take up what it changed, and the
+    /// client hears of it once what it was told has the durability it asked for.
     fn conclude(
         &self,
         generic: &Generic<'_>,

@@ -1,5 +1,5 @@
-//! A command as `currentOp`, log lines and the profiler show it: its body, and in it the documents that came beside it;
-//! of a long one the beginning.
+//! A command as `currentOp`, log lines and the profiler show it: its body, and in it the documents that came beside
+//! it; of a long one the beginning.
 //!
 //! Invariant: the bytes are those of a document, as many as its length says, or fewer: then they are its beginning.
 
@@ -23,7 +23,8 @@ const CUT: [u8; 4] = i32::MAX.to_le_bytes();
 #[derive(Default)]
 pub(crate) struct ShownCommand {
     bytes: Vec<u8>,
-    /// So many of them are the fields of the body, where there are all of these and sequences behind them; otherwise 0.
+    /// So many of them are the fields of the body, where there are all of these and sequences behind them; otherwise
+    /// 0.
     body_bytes: usize,
 }
 
