@@ -6,6 +6,8 @@
 (function (native) {
     "use strict";
     const global = globalThis;
+    // Guards see what they guard by these, whatever scripts make of the globals.
+    const { Array, Number, Object, String, Symbol } = global, isArray = Array.isArray;
     const tag = Symbol("bson"), held = Symbol("value"), origin = Symbol("origin");
     const hide = (object, name, value) => Object.defineProperty(object, name, { value });
     const typed = (constructor, kind) => hide(constructor.prototype, tag, kind);
@@ -16,7 +18,7 @@
     // nothing ends them: so they get arrays only, and no longer ones than memory has.
     const ELEMENTS_MAX = 1 << 22;
     const asArray = (object, changes) => {
-        if (Array.isArray(object)) {
+        if (isArray(object)) {
             if (object.length > ELEMENTS_MAX) throw new RangeError("the array is too long");
             return object;
         }
@@ -44,7 +46,7 @@
         const changes = changing.includes(name);
         const guarded = {
             [name](...rest) {
-                for (let i = 0; i < rest.length; i++) if (Array.isArray(rest[i])) asArray(rest[i], false);
+                for (let i = 0; i < rest.length; i++) if (isArray(rest[i])) asArray(rest[i], false);
                 const array = asArray(this, changes);
                 const sorts = (name === "sort" || name === "toSorted") && rest[0] === undefined;
                 if (sorts && array.length > SORTED_ALONE_MAX) rest[0] = byText;
@@ -67,7 +69,7 @@
         for (let i = 0; i < length; i++) {
             if (!(i in array)) continue;
             const item = array[i];
-            if (depth >= 1 && Array.isArray(item)) flatten(into, item, depth - 1);
+            if (depth >= 1 && isArray(item)) flatten(into, item, depth - 1);
             else into[into.length] = item;
         }
         return into;
@@ -79,7 +81,7 @@
         for (let i = 0; i < items.length; i++) {
             const item = items[i];
             if (item === null || (typeof item !== "object" && typeof item !== "function")) left -= 1;
-            else if (Array.isArray(item) && !(spreadable in item)) left -= item.length;
+            else if (isArray(item) && !(spreadable in item)) left -= item.length;
             else return false;
         }
         return left >= 0;
@@ -100,7 +102,7 @@
             for (let i = 0; i < length; i++) {
                 if (!(i in array)) continue;
                 const item = apply(change, rest[0], [array[i], i, array]);
-                if (Array.isArray(item)) flatten(into, item, 0);
+                if (isArray(item)) flatten(into, item, 0);
                 else into[into.length] = item;
             }
             return into;
@@ -113,7 +115,7 @@
                 const item = items[k];
                 const isObject = item !== null && (typeof item === "object" || typeof item === "function");
                 const says = isObject ? item[spreadable] : undefined;
-                if (!isObject || !(says === undefined ? Array.isArray(item) : says)) {
+                if (!isObject || !(says === undefined ? isArray(item) : says)) {
                     into[into.length] = item;
                     continue;
                 }
@@ -186,11 +188,11 @@
     const stringify = JSON.stringify;
     JSON.stringify = {
         stringify(value, replacer, space) {
-            return stringify(value, Array.isArray(replacer) ? asArray(replacer, false) : replacer, space);
+            return stringify(value, isArray(replacer) ? asArray(replacer, false) : replacer, space);
         },
     }.stringify;
     // What is made of something that is not gone through by an iterator is copied first.
-    const isView = ArrayBuffer.isView, isArray = Array.isArray, iterator = Symbol.iterator;
+    const isView = ArrayBuffer.isView, iterator = Symbol.iterator;
     const getterOf = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
     const buffers = [ArrayBuffer, global.SharedArrayBuffer].filter(Boolean);
     const sizesOf = buffers.map((buffer) => getterOf(buffer.prototype, "byteLength"));
@@ -642,7 +644,7 @@
         if (value instanceof RegExp) return String(value);
         if (value[tag] !== undefined) return String(value);
         const inner = indent + "\t";
-        if (Array.isArray(value)) {
+        if (isArray(value)) {
             return lines("[", value.map((item) => render(item, inner, depth + 1)), "]", indent);
         }
         const fields = Object.keys(value).map((name) => quote(name) + " : " + render(value[name], inner, depth + 1));

@@ -44,6 +44,7 @@ fn single_steps_that_take_long_end_when_they_are_told() {
         "'a'.repeat(1 << 20).lastIndexOf('a'.repeat(1 << 19) + 'b')",
         "'a'.repeat(1 << 20).split('a'.repeat(1 << 19) + 'b')",
         "'a'.repeat(1 << 20).replace({toString: () => 'a'.repeat(1 << 19) + 'b'}, '')",
+        "String = (x) => x; return 'a'.repeat(1 << 20).indexOf({toString: () => 'a'.repeat(1 << 19) + 'b'})",
         // These are never asked, but for memory.
         "new RegExp('[\\\\p{L}]'.repeat(100000), 'ui')",
         "Object.assign({}, 'x'.repeat(3000000))",
