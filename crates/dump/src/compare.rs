@@ -127,14 +127,12 @@ fn stored<'d>(
     series: Option<&TimeseriesOptions>,
     invalid_text: Option<InvalidText>,
 ) -> Result<Option<Cow<'d, [u8]>>> {
-    let as_found = Cow::Borrowed(document.as_bytes());
-    if invalid_text.is_none() && series.is_none() {
-        return Ok(Some(as_found));
+    // Nearly all documents, which are not copied for that.
+    let is_invalid = || matches!(wire::validate_structure(document.as_bytes()), Ok(Some(_)));
+    if series.is_none() && (invalid_text.is_none() || !is_invalid()) {
+        return Ok(Some(Cow::Borrowed(document.as_bytes())));
     }
     let found = Found::of_server(document);
-    if found.is_valid() && series.is_none() {
-        return Ok(Some(as_found));
-    }
     let mut texts = Texts::new(invalid_text);
     let restored = match series {
         // Without a choice such text has ended the restoration.
