@@ -191,8 +191,14 @@ impl<'a> Replay<'a> {
     /// Operations that were done at once: of those that the replay ends at it does none.
     fn together(&mut self, operations: Vec<Operation>) -> Result<()> {
         if self.texts.are_errors() {
-            for operation in &operations {
-                self.is_taken(operation)?;
+            // Looked at only: what is left out is noted where it is done.
+            for Operation { document, invalid } in &operations {
+                if let Some(Invalid { as_found, what, place }) = invalid
+                    && self.subject_of(document)?.is_some()
+                {
+                    self.texts
+                        .valid(as_found, what.clone(), place, DOCUMENT_INTERNAL_BYTES_MAX)?;
+                }
             }
         }
         operations
