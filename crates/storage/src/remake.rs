@@ -11,7 +11,6 @@ use crate::build::Build;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::definition::Definition;
 use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, WAIT_SLICE};
-use crate::operation::DefinitionWaiter;
 use crate::storage::Storage;
 use crate::{
     Collection, CollectionGuard, LockMode, Namespace, Operation, ReadView, RecordBatch, RecordId, StorageError,
@@ -67,9 +66,7 @@ impl Storage {
             let temporary = name.namespace();
             self.create_collection(op, temporary, &options)?;
             let replaced = (|| {
-                let waiter = DefinitionWaiter { op, claims: None };
-                let source = self.collection_for(op, &waiter, ns, LockMode::Exclusive)?;
-                let source = source.ok_or_else(|| StorageError::NamespaceNotFound(ns.clone()))?;
+                let source = self.existing(op, ns, LockMode::Exclusive)?;
                 // Somebody changed its options before it was locked.
                 if capped_options(&source, size_bytes) != options {
                     return Ok(false);
