@@ -25,7 +25,7 @@ impl Core {
     /// A reader passed so many deleted keys, the first of them at `at`; the oldest deletion came at `oldest`.
     pub(crate) fn note_passed(&self, table: &Arc<Table>, keys: u64, at: &[u8], oldest: Seq) {
         count(&self.counters.passed_keys, keys);
-        if self.pins.open().1.is_some_and(|open| open < oldest) {
+        if self.pins.oldest() < oldest {
             return;
         }
         let before = table.passed.fetch_add(keys, Relaxed);
