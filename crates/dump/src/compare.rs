@@ -11,7 +11,7 @@ use crate::namespace::Namespace;
 use crate::server::Server;
 use crate::texts::Texts;
 use bench::interrupt::Interrupt;
-use bson::{Document, RawDocument, RawDocumentBuf};
+use bson::{Document, RawDocument};
 use indicatif::ProgressBar;
 use query::timeseries;
 use sha2::{Digest as _, Sha256};
@@ -75,10 +75,7 @@ fn summary(
     progress: &ProgressBar,
 ) -> Result<Summary> {
     let metadata = Metadata::of_listed(entry);
-    let series = RawDocumentBuf::try_from(&metadata.options).ok();
-    let series = series
-        .filter(|_| metadata.kind == CollectionKind::TimeSeries)
-        .and_then(|options| TimeseriesOptions::of(&options));
+    let series = metadata.timeseries();
     let mut summary = Summary {
         kind: metadata.kind,
         options: metadata.options.into_iter().collect(),

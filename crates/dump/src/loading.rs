@@ -10,7 +10,7 @@ use crate::namespace::Namespace;
 use crate::restore::{RestoreOptions, Restored};
 use crate::texts::Texts;
 use crate::users_and_roles;
-use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use bson::{Document, RawDocument, doc};
 use std::borrow::Cow;
 use std::sync::Arc;
 use storage::TimeseriesOptions;
@@ -68,16 +68,12 @@ impl<'a> Loading<'a> {
             Some(temporary) => temporary.clone(),
             None => options.target(source)?,
         };
-        let timeseries = RawDocumentBuf::try_from(&metadata.options).ok();
-        let timeseries = timeseries
-            .filter(|_| metadata.kind == CollectionKind::TimeSeries)
-            .and_then(|options| TimeseriesOptions::of(&options));
         Ok(Self {
             options,
             source: source.clone(),
             target,
+            timeseries: metadata.timeseries(),
             metadata,
-            timeseries,
             temporary,
             stage: Stage::Waiting,
             texts: Texts::new(options.invalid_text),

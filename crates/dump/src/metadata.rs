@@ -2,8 +2,10 @@
 
 use crate::error::{DumpError, Result};
 use bson::spec::BinarySubtype;
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use extjson::{JsonForm, parse, write};
+use std::sync::Arc;
+use storage::TimeseriesOptions;
 
 /// What a namespace is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,15 @@ impl Metadata {
             collection: entry.get_str("name").ok().map(str::to_owned),
             kind: CollectionKind::parse(entry.get_str("type").unwrap_or_default()),
         }
+    }
+
+    /// How the buckets of a time series are made; `None` where it is none.
+    pub(crate) fn timeseries(&self) -> Option<Arc<TimeseriesOptions>> {
+        if self.kind != CollectionKind::TimeSeries {
+            return None;
+        }
+        let options = RawDocumentBuf::try_from(&self.options).ok()?;
+        TimeseriesOptions::of(&options)
     }
 
     /// Without what only old servers know.
