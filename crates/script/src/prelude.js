@@ -348,12 +348,12 @@
         return found;
     };
     const substituted = (form, text, wanted, at) => {
+        const meant = { __proto__: null, "$": () => "$", "&": () => wanted, "`": () => part(text, 0, at) };
+        meant["'"] = () => part(text, at + wanted.length);
         let made = "", start = 0;
         for (let sign; (sign = find(form, "$", start)) >= 0; start = sign + 2) {
-            const [before, behind] = [part(text, 0, at), part(text, at + wanted.length)];
-            const names = { __proto__: null, "$": "$", "&": wanted, "`": before, "'": behind };
             const name = form[sign + 1];
-            made += part(form, start, sign) + (name in names ? names[name] : part(form, sign, sign + 2));
+            made += part(form, start, sign) + (name in meant ? meant[name]() : part(form, sign, sign + 2));
         }
         return made + part(form, start);
     };
