@@ -110,7 +110,10 @@ impl Workers {
     /// Has the memory looked at.
     pub(crate) fn flush_soon(&self) {
         match self.count {
-            0 => work(&self.shared.core),
+            0 => {
+                flush_down(&self.shared.core);
+                sink_all(&self.shared.core);
+            }
             _ => self.shared.wake(),
         }
     }
@@ -166,12 +169,6 @@ impl Drop for Workers {
     }
 }
 
-/// Memory first: what readers pass only takes time.
-fn work(core: &Core) {
-    flush_down(core);
-    sink_all(core);
-}
-
 impl Shared {
     fn run(&self) {
         loop {
@@ -187,7 +184,7 @@ impl Shared {
             }
             let before = self.core.held.bytes();
             let since = self.core.clock.monotonic();
-            work(&self.core);
+            flush_down(&self.core);
             let flushed = before.saturating_sub(self.core.held.bytes());
             let took = self.core.clock.monotonic().saturating_sub(since);
             if flushed > 0 && !took.is_zero() {
@@ -195,8 +192,12 @@ impl Shared {
                 let old = self.pace.load(Ordering::Relaxed);
                 self.pace.store((old * 3 + pace) / 4, Ordering::Relaxed);
             }
-            let _lock = self.room_lock.lock();
-            self.room.notify_all();
+            {
+                let _lock = self.room_lock.lock();
+                self.room.notify_all();
+            }
+            // Memory first: what readers pass only takes time. And what this takes is none of the pace of flushes.
+            sink_all(&self.core);
         }
     }
 
