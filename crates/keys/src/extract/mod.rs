@@ -131,7 +131,8 @@ pub enum ExtractError {
     },
 }
 
-/// Hears now and then how many bytes a document's keys take so far; answers false to end their extraction.
+/// Hears now and then how many bytes a document's keys take so far (of [`KeyExtractor::extract_least`] how many were
+/// looked at since); answers false to end their extraction.
 pub type Watch<'w> = dyn FnMut(usize) -> bool + 'w;
 
 /// Bytes of keys between two looks of a [`Watch`].
