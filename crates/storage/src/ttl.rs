@@ -10,11 +10,13 @@
 //! bucket begins, the options how long it is at most, and `control.max`, looked at under the lock, when its last
 //! measurement was. Ids have no time before 1970: where nothing younger has expired, nothing goes.
 
+use crate::effect::Evaluation;
 use crate::index_keys::IndexWrites;
 use crate::limits::{TTL_LEFT_MAX, TTL_PATIENCE_MS, TTL_STEP_DOCUMENTS, TTL_UNIT_DOCUMENTS};
 use crate::storage::Storage;
 use crate::{
-    Collection, CollectionGuard, Index, IndexBatch, Interrupted, LockMode, Operation, RecordId, StorageError, WriteUnit,
+    Check, Collection, CollectionGuard, Index, IndexBatch, Interrupted, LockMode, Operation, RecordId, StorageError,
+    WriteUnit,
 };
 use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
@@ -284,10 +286,16 @@ fn has_ended(bucket: &RawDocument, time_field: &str, last_ms: i64) -> bool {
     time.is_ok_and(|time| time.timestamp_millis() <= last_ms)
 }
 
-/// Whether an index leads to a document by a key in an interval.
-fn leads_there(index: &Index, id: &RecordId, document: &RawDocument, keys: &KeyInterval) -> Result<bool, StorageError> {
+/// Whether an index leads to a document by a key in an interval; as long as `check` lets it.
+fn leads_there(
+    index: &Index,
+    id: &RecordId,
+    document: &RawDocument,
+    keys: &KeyInterval,
+    check: &Check<'_>,
+) -> Result<bool, StorageError> {
     let mut writes = IndexWrites::take();
-    writes.derive_one(0, index, id, None, Some(document))?;
+    writes.derive_watched(0, index, id, (None, Some(document)), check)?;
     let leads = writes.rows.iter().any(|row| keys.contains(row.key));
     writes.give_back();
     Ok(leads)
@@ -310,7 +318,7 @@ fn delete_if_expired(
     })?;
     let still = match index.is_clustered() {
         true => expired.keys.contains(&id.to_key()),
-        false => leads_there(index, id, document, &expired.keys)?,
+        false => leads_there(index, id, document, &expired.keys, &|| unit.evaluator.check())?,
     };
     let still = still
         && expired
