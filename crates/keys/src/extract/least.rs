@@ -28,6 +28,12 @@ impl KeyExtractor {
             self.pattern
         );
         out.clear();
+        if let [field] = self.pattern.fields()
+            && let [part] = field.parts()
+            && self.extract_unless_array(part, document, out)?.is_none()
+        {
+            return Ok(());
+        }
         match self.pattern.fields().len() {
             1 => self.least_by_slots::<1>(document, out, watch),
             2..=4 => self.least_by_slots::<4>(document, out, watch),

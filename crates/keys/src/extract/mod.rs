@@ -249,12 +249,7 @@ impl KeyExtractor {
         out: &mut KeySet,
         watch: &mut Watch<'_>,
     ) -> Result<(), ExtractError> {
-        let value = Elements::of(document).find(&part.name).map_err(|_| self.malformed(0))?;
-        let Some(Value::Array(array)) = value else {
-            if value.is_some() || !self.sparse {
-                self.push_field(0, value, out);
-                out.finish_key(0);
-            }
+        let Some(array) = self.extract_unless_array(part, document, out)? else {
             return Ok(());
         };
         out.multikey.insert(0, 0);
@@ -271,6 +266,24 @@ impl KeyExtractor {
         }
         out.sort();
         Ok(())
+    }
+
+    /// The key of one field, not dotted, or the array that it holds.
+    fn extract_unless_array<'d>(
+        &self,
+        part: &PathPart,
+        document: &'d RawDocument,
+        out: &mut KeySet,
+    ) -> Result<Option<&'d [u8]>, ExtractError> {
+        match Elements::of(document).find(&part.name).map_err(|_| self.malformed(0))? {
+            Some(Value::Array(array)) => Ok(Some(array)),
+            None if self.sparse => Ok(None),
+            value => {
+                self.push_field(0, value, out);
+                out.finish_key(0);
+                Ok(None)
+            }
+        }
     }
 
     fn push_field(&self, index: usize, value: Option<Value<'_>>, out: &mut KeySet) {
