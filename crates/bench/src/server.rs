@@ -106,7 +106,7 @@ impl ServerCommand {
 pub struct ServerProcess {
     /// The leader of the group.
     child: Child,
-    /// It has been waited for: its id may be another process's.
+    /// It has been waited for, or given up: its id may be another process's.
     is_over: bool,
     /// The server's process, as far as it is known.
     pid: u32,
@@ -308,18 +308,28 @@ impl ServerProcess {
 
     /// Kills what is left of the group, and says how what was started has ended.
     fn end(&mut self) -> Result<ExitStatus> {
+        self.end_within(KILL_TIMEOUT)
+    }
+
+    fn end_within(&mut self, patience: Duration) -> Result<ExitStatus> {
         // A guard that outlived the child could meet another process of its number.
         drop(self.guard.take());
         if !self.is_over {
             // Fails when nobody is left. Before the leader is waited for: from then on the number may be another's.
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
             let start = Instant::now();
-            while !procfs::group(self.child.id()).is_empty() && start.elapsed() < KILL_TIMEOUT {
+            let is_left =
+                |server: &Self| matches!(server.has_ended(), Ok(false)) || !procfs::group(server.child.id()).is_empty();
+            while is_left(self) && start.elapsed() < patience {
                 std::thread::sleep(LOOK_AGAIN);
             }
             self.is_over = true;
         }
-        self.child.wait().doing("waiting for the server to end")
+        // Not waited for: the system keeps a process that is in the middle of a disk's answer, which may never come.
+        let ended = self.child.try_wait().doing("waiting for the server to end")?;
+        let pid = self.child.id();
+        let kept = || format!("was killed, but the system does not let it end (process {pid})");
+        ended.ok_or_else(|| self.died(kept()))
     }
 
     /// True when the system limits it as it was told to.
@@ -586,6 +596,21 @@ mod tests {
             let ended = stopped.join().expect("no panic");
             assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
         });
+    }
+
+    /// It was waited for without a bound.
+    #[test]
+    fn a_server_that_the_system_keeps_is_given_up_and_told() {
+        let directory = tempfile::tempdir().expect("a directory");
+        // Of the test's own group, so that killing its group does not reach it.
+        let child = Command::new("/bin/sleep").arg("600").spawn().expect("it starts");
+        let mut server = server_of(child.id(), child, directory.path());
+        for _ in 0..2 {
+            let error = server.end_within(Duration::from_millis(20)).expect_err("it lives on");
+            assert!(error.to_string().contains("does not let it end"), "{error}");
+        }
+        server.child.kill().expect("it is there");
+        server.child.wait().expect("it has ended");
     }
 
     /// A shell that waits for another process, as the wrapper of a server does; its pipe is open for as long as one of
