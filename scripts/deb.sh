@@ -34,5 +34,11 @@ Description: document database server with pluggable storage engines
 CONTROL
 (cd "$root" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
 mkdir -p "$target"
-dpkg-deb -Zzstd --root-owner-group --build "$root" "$target/tenon_${version}_$architecture.deb" >/dev/null
-echo "$target/tenon_${version}_$architecture.deb"
+# One that is cut short must not have the final name.
+made="tenon_${version}_$architecture.deb"
+partial=$(mktemp -d "$target/.$made.XXXXXX")
+trap 'rm -rf "$root" "$partial"' EXIT
+trap 'exit 1' HUP INT TERM
+dpkg-deb -Zzstd --root-owner-group --build "$root" "$partial/$made" >/dev/null
+mv -f "$partial/$made" "$target/"
+echo "$target/$made"

@@ -14,5 +14,11 @@ sed -i -e "s/\"version\": \"0.0.0\"/\"version\": \"$version\"/" \
     -e "s/\"os\": \[\"linux\"\],/\"os\": [\"linux\"], \"cpu\": [\"$(node -p process.arch)\"],/" "$root/package.json"
 mkdir -p "$target"
 target=$(cd "$target" && pwd)
-(cd "$root" && npm pack --silent --pack-destination "$target" >/dev/null)
-echo "$target/tenon-server-$version.tgz"
+# One that is cut short must not have the final name.
+made="tenon-server-$version.tgz"
+partial=$(mktemp -d "$target/.$made.XXXXXX")
+trap 'rm -rf "$root" "$partial"' EXIT
+trap 'exit 1' HUP INT TERM
+(cd "$root" && npm pack --silent --pack-destination "$partial" >/dev/null)
+mv -f "$partial/$made" "$target/"
+echo "$target/$made"

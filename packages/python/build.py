@@ -58,12 +58,16 @@ def main(program, directory):
     files.append((f"{information}/RECORD", "".join(record).encode(), 0o644))
     directory.mkdir(parents=True, exist_ok=True)
     wheel = directory / f"{name}-{tag}.whl"
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content, mode in files:
-            entry = zipfile.ZipInfo(path)
-            entry.external_attr = (0o100000 | mode) << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, content)
+    # One that is cut short must not have the final name.
+    with tempfile.TemporaryDirectory(prefix=f".{wheel.name}.", dir=directory) as partial:
+        made = Path(partial) / wheel.name
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, content, mode in files:
+                entry = zipfile.ZipInfo(path)
+                entry.external_attr = (0o100000 | mode) << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, content)
+        made.replace(wheel)
     print(wheel)
 
 
