@@ -21,6 +21,14 @@ endif
 PROGRAMS := $(CARGO_TARGET_DIR)/$(BUILT)
 TENOND := $(PROGRAMS)/tenond
 
+# These build programs of their own, always without a profile.
+UNPROFILED := $(filter test test-all engine-bench soak-engine,$(MAKECMDGOALS))
+ifeq ($(PGO),yes)
+ifneq ($(UNPROFILED),)
+$(error PGO is "yes": "make $(firstword $(UNPROFILED))" builds its own programs, without a profile; leave PGO out)
+endif
+endif
+
 # ENGINES=all builds the rocksdb engine too, whose C++ takes a quarter of an hour, cold.
 export ENGINES ?= default
 ifeq ($(ENGINES),all)
@@ -87,7 +95,7 @@ wheel: build ## A Python wheel that carries the server, for tests of application
 npm: build ## An npm package that carries the server
 	scripts/npm.sh "$(PROGRAMS)" "$(BUILD)"
 
-test: ## All tests: crates, conformance of the engines, crashes, real clients; ENGINES=all for rocksdb too
+test: ## All tests: crates, conformance of the engines, crashes, real clients; ENGINES=all for rocksdb too; not with PGO=yes
 	@scripts/setup-build.sh
 	@scripts/setup-tests.sh
 	@scripts/make-room.sh

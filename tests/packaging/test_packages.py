@@ -1,5 +1,6 @@
 """What is installed, and the packages that carry the server, made of the built programs and used from there."""
 
+import importlib.util
 import json
 import os
 import re
@@ -222,19 +223,54 @@ def test_tarball(tmp_path):
     assert "ExecStart=/usr/local/bin/tenond " in (folder / "packaging/tenond.service").read_text()
 
 
-def test_a_tarball_that_is_cut_short_has_no_name(tmp_path):
-    """What was there of it had the final name, beside the sum of an older one."""
-    stub = tmp_path / "stub" / "gzip"
-    stub.parent.mkdir()
-    stub.write_text("#!/bin/sh\nhead -c 1000\nexit 1\n")
-    stub.chmod(0o755)
-    path = f"{stub.parent}:{os.environ['PATH']}"
-    programs = tmp_path / "programs"
+# What ends in the middle of writing each package, under the name of the program that writes it.
+CUT_SHORT = {
+    "scripts/tarball.sh": {"gzip": "head -c 1000; exit 1"},
+    "scripts/deb.sh": {"dpkg-deb": 'for file; do :; done; head -c 1000 /dev/zero >"$file"; exit 1'},
+    "scripts/npm.sh": {"npm": 'for folder; do :; done; head -c 1000 /dev/zero >"$folder/tenon-server-1.tgz"; exit 1', "node": "echo x64"},
+}
+
+
+@pytest.mark.parametrize("script", CUT_SHORT)
+def test_a_package_that_is_cut_short_has_no_name(tmp_path, script):
+    """What was there of it had the final name; of a tarball, beside the sum of an older one."""
+    stubs, programs = tmp_path / "stubs", tmp_path / "programs"
+    stubs.mkdir()
+    for name, does in CUT_SHORT[script].items():
+        (stubs / name).write_text(f"#!/bin/sh\n{does}\n")
+        (stubs / name).chmod(0o755)
     programs.mkdir()
     for name in ["tenond", "tenon"]:
         shutil.copy("/bin/true", programs / name)
-    done = subprocess.run([ROOT / "scripts/tarball.sh", programs, tmp_path / "out"], env={**os.environ, "PATH": path}, capture_output=True)
-    assert done.returncode != 0 and list((tmp_path / "out").iterdir()) == []
+    path = f"{stubs}:{os.environ['PATH']}"
+    done = subprocess.run([ROOT / script, programs, tmp_path / "out"], env={**os.environ, "PATH": path}, capture_output=True)
+    assert done.returncode != 0 and list((tmp_path / "out").iterdir()) == [], done.stderr
+
+
+def test_a_wheel_that_is_cut_short_has_no_name(tmp_path, monkeypatch):
+    specification = importlib.util.spec_from_file_location("build", ROOT / "packages/python/build.py")
+    build = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(build)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build.zipfile.ZipFile, "writestr", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build.main("/bin/true", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_builds_without_a_profile_refuses_one():
+    """PGO=yes was passed over without a word."""
+    # Nothing of the make that runs the tests.
+    clean = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "PGO")}
+    plan = lambda goal: subprocess.run(["make", "-n", goal, "PGO=yes"], cwd=ROOT, env=clean, capture_output=True, text=True)
+    for goal in ["test", "test-all", "engine-bench", "soak-engine"]:
+        refused = plan(goal)
+        assert refused.returncode != 0 and f"make {goal}" in refused.stderr and refused.stdout == "", refused
+    soak = plan("soak")
+    assert soak.returncode == 0 and "scripts/pgo.sh" in soak.stdout and "/pgo/release/tenond" in soak.stdout, soak
 
 
 @pytest.fixture(scope="module")
