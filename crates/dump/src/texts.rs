@@ -7,7 +7,7 @@
 use crate::error::{DumpError, Result};
 use crate::found::Found;
 use bson::{RawDocument, RawDocumentBuf};
-use query::timeseries;
+use query::timeseries::{self, PutMeasurement};
 use std::borrow::Cow;
 use storage::TimeseriesOptions;
 use wire::InvalidText;
@@ -54,6 +54,10 @@ impl Texts {
         self.replaced.add_all(other.replaced.count, other.replaced.first);
     }
 
+    fn is_nothing(&self) -> bool {
+        self.left_out.count == 0 && self.replaced.count == 0
+    }
+
     /// Whether they are errors.
     pub(crate) fn are_errors(&self) -> bool {
         self.chosen.is_none()
@@ -85,38 +89,59 @@ impl Texts {
         if found.is_valid() && matches!(plain, Cow::Borrowed(_)) {
             return as_found;
         }
-        let (Ok(Some(_)), Ok(bucket)) = (wire::validate_structure(&plain), RawDocument::from_bytes(&plain)) else {
+        let (Ok(Some(error)), Ok(bucket)) = (wire::validate_structure(&plain), RawDocument::from_bytes(&plain)) else {
             return as_found;
         };
         // Counted for as long as it is not known what becomes of the bucket.
         let (mut texts, mut measurements) = (Self::new(self.chosen), 0);
-        let rebuilt = timeseries::rebuilt(bucket, options, &mut |measurement| {
+        let rebuilt = timeseries::rebuilt(bucket, options, &mut |measurement, put| {
             measurements += 1;
-            match wire::validate_structure(measurement.as_bytes()) {
-                Ok(Some(error)) => {
-                    let what = wire::describe_invalid(measurement.as_bytes(), &error);
-                    texts.valid(measurement, what, &found.place(), DOCUMENT_BYTES_MAX)
-                }
-                _ => Ok(Some(measurement.to_owned())),
-            }
+            texts.measurement(measurement, &found.place(), put)
         });
         match rebuilt {
-            Ok(Some(bucket)) if bucket.len() <= DOCUMENT_BYTES_MAX => {
-                self.add(texts);
-                Ok(owned(bucket).map(Cow::Owned))
-            }
-            Ok(Some(_)) => {
+            Ok(Some(bucket)) if bucket.len() > DOCUMENT_BYTES_MAX => {
                 let what = format!("the bucket of {}: too large when it is made anew", found.place());
                 self.left_out.add_all(measurements, Some(what));
                 Ok(None)
             }
-            Ok(None) => {
+            Ok(made) => {
+                if texts.is_nothing() {
+                    // In extents, in rows without a time, or in the value of a metaField that the options do not have.
+                    let what = wire::describe_invalid(&plain, &error);
+                    let what = format!("{what}, outside of the bucket's measurements");
+                    match (self.chosen, &made) {
+                        (None, _) => return Err(invalid_text(&found.place(), what)),
+                        (Some(_), Some(_)) => texts.replaced.add(what),
+                        (Some(_), None) => texts.left_out.add(what),
+                    }
+                }
                 self.add(texts);
-                Ok(None)
+                Ok(made.and_then(owned).map(Cow::Owned))
             }
             Err(DumpError::Bucket(_)) => as_found,
             Err(error) => Err(error),
         }
+    }
+
+    /// Puts a measurement into the bucket that is made anew.
+    fn measurement(&mut self, measurement: &RawDocument, place: &str, put: &mut PutMeasurement<'_>) -> Result<()> {
+        let mut of_it = Self::new(self.chosen);
+        let valid = match wire::validate_structure(measurement.as_bytes()) {
+            Ok(Some(error)) => {
+                let what = wire::describe_invalid(measurement.as_bytes(), &error);
+                let valid = of_it.valid(measurement, what, place, DOCUMENT_BYTES_MAX)?;
+                valid.map(Cow::Owned)
+            }
+            _ => Some(Cow::Borrowed(measurement)),
+        };
+        match valid {
+            Some(valid) if !put(&valid)? => {
+                let what = "names have become one that have values of different types";
+                self.leave_out(format!("a measurement of the bucket of {place}: {what}"));
+            }
+            _ => self.add(of_it),
+        }
+        Ok(())
     }
 
     /// A document whose content is invalid with valid content, or `None`: it is left out.
@@ -128,10 +153,7 @@ impl Texts {
         bytes_max: usize,
     ) -> Result<Option<RawDocumentBuf>> {
         let Some(chosen) = self.chosen else {
-            return Err(DumpError::InvalidText {
-                place: place.to_owned(),
-                what,
-            });
+            return Err(invalid_text(place, what));
         };
         let stored = chosen.stored(document.as_bytes(), bytes_max).and_then(owned);
         match (&stored, chosen) {
@@ -170,6 +192,80 @@ impl Texts {
     }
 }
 
+fn invalid_text(place: &str, what: String) -> DumpError {
+    DumpError::InvalidText {
+        place: place.to_owned(),
+        what,
+    }
+}
+
 fn owned(document: Vec<u8>) -> Option<RawDocumentBuf> {
     RawDocumentBuf::from_bytes(document).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use bson::oid::ObjectId;
+    use bson::{DateTime, Document, doc};
+    use query::timeseries::{Measurement, OpenBucket, check_bucket, measurements_in};
+    use std::sync::Arc;
+
+    fn options() -> Arc<TimeseriesOptions> {
+        let options = doc! { "timeseries": { "timeField": "t" } };
+        TimeseriesOptions::of(&RawDocumentBuf::try_from(&options).unwrap()).unwrap()
+    }
+
+    /// A bucket of these fields, as a program wrote it whose strings are bytes: the first `times` # are other bytes,
+    /// which nothing but text has.
+    fn bucket(measurements: &[Document], times: usize) -> Found {
+        let options = options();
+        let mut made: Option<OpenBucket> = None;
+        for fields in measurements {
+            let mut document = doc! { "t": DateTime::from_millis(0) };
+            document.extend(fields.clone());
+            let document = RawDocumentBuf::try_from(&document).unwrap();
+            let measurement = Measurement::of(&document, &options).unwrap();
+            let made =
+                made.get_or_insert_with(|| OpenBucket::begin(&measurement, &options, ObjectId::from_bytes([0; 12])));
+            made.add(&measurement, &options).unwrap();
+        }
+        let mut bytes = made.unwrap().to_document();
+        let hashes = bytes.iter_mut().filter(|byte| **byte == b'#');
+        hashes.take(times).for_each(|byte| *byte = 0xE9);
+        Found::of_server(RawDocument::from_bytes(&bytes).unwrap())
+    }
+
+    /// The bucket was made anew without a word, and where such text is to end the restoration, too.
+    #[test]
+    fn text_outside_of_a_buckets_measurements_is_told() {
+        // In both extents, and not in the column.
+        let found = bucket(&[doc! { "v": "caf#" }], 2);
+        for chosen in [InvalidText::Skip, InvalidText::Replace] {
+            let mut texts = Texts::new(Some(chosen));
+            let made = texts.bucket(&found, &options()).unwrap().unwrap();
+            check_bucket(&made, &options()).unwrap();
+            assert_eq!((texts.left_out(), texts.replaced()), (0, 1));
+            let (_, told) = texts.told("shop.x");
+            let told = told.unwrap();
+            assert!(told.contains("'control.min.v'") && told.contains("outside"), "{told}");
+        }
+        let stopped = Texts::new(None).bucket(&found, &options()).unwrap_err();
+        assert!(stopped.is_invalid_text(), "{stopped}");
+    }
+
+    /// No server took the bucket.
+    #[test]
+    fn a_measurement_whose_names_become_those_of_others_is_left_out() {
+        let found = bucket(
+            &[doc! { "f\u{FFFD}E9": 1 }, doc! { "f#": "x" }, doc! { "f#": 2 }],
+            usize::MAX,
+        );
+        let mut texts = Texts::new(Some(InvalidText::Replace));
+        let made = texts.bucket(&found, &options()).unwrap().unwrap();
+        check_bucket(&made, &options()).unwrap();
+        assert_eq!(measurements_in(&made, &options()).unwrap(), 2);
+        assert_eq!((texts.left_out(), texts.replaced()), (1, 1));
+    }
 }

@@ -277,6 +277,21 @@ impl OpenBucket {
         {
             return Ok(false);
         }
+        let Some(near) = self.fitting_fields(measurement, options)? else {
+            return Ok(false);
+        };
+        // What is new is the least and the greatest value, too.
+        let bytes = bytes + 2 * measurement.bytes + near * FIELD_BYTES;
+        Ok(bytes <= FEW_MEASUREMENTS_BYTES_MAX)
+    }
+
+    /// How many fields the measurement has beside the metaField; `None` where not all their values have the types of
+    /// those that are here.
+    fn fitting_fields(
+        &self,
+        measurement: &Measurement<'_>,
+        options: &TimeseriesOptions,
+    ) -> Result<Option<usize>, QueryError> {
         let mut near = 0;
         for element in Elements::new(measurement.document) {
             let element = element?;
@@ -284,13 +299,17 @@ impl OpenBucket {
                 continue;
             }
             if !self.least.admits(element, near)? {
-                return Ok(false);
+                return Ok(None);
             }
             near += 1;
         }
-        // What is new is the least and the greatest value, too.
-        let bytes = bytes + 2 * measurement.bytes + near * FIELD_BYTES;
-        Ok(bytes <= FEW_MEASUREMENTS_BYTES_MAX)
+        Ok(Some(near))
+    }
+
+    /// Whether the measurement can be here, wherever it is put and however much there is: it has the metaField of the
+    /// others, and types of theirs.
+    pub(super) fn fits(&self, measurement: &Measurement<'_>, options: &TimeseriesOptions) -> Result<bool, QueryError> {
+        Ok(self.meta == measurement.meta && self.fitting_fields(measurement, options)?.is_some())
     }
 
     /// Adds a measurement that it [admits](Self::admits).

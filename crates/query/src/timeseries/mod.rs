@@ -24,8 +24,8 @@ pub(crate) use pushdown::{Fields, TimeBounds, rewrite, sort_on_buckets};
 pub use pushdown::{bucket_filter, meta_filter, on_meta, reads_meta_alone};
 #[cfg(test)]
 pub(crate) use rows::measurements;
+pub use rows::{PutMeasurement, each_measurement, rebuilt};
 pub(crate) use rows::{UnpackPosition, Unpacking};
-pub use rows::{each_measurement, rebuilt};
 
 /// The stage that makes measurements of buckets.
 pub const UNPACK: &str = "$_internalUnpackBucket";

@@ -4,7 +4,9 @@
 //! measurement, so that few bytes can be very many: measurements are made in batches, each of bounded size, and counted
 //! as steps.
 
-use bson::{RawDocument, RawDocumentBuf};
+use bson::RawDocument;
+#[cfg(test)]
+use bson::RawDocumentBuf;
 use bytes::Bytes;
 use storage::TimeseriesOptions;
 
@@ -183,23 +185,32 @@ pub fn each_measurement<E: From<QueryError>>(
     Ok(())
 }
 
-/// A bucket of what `each` makes of another one's measurements: the types of their values stay, and all keep one
-/// metaField. `None` where nothing is left.
+/// Puts a measurement into a bucket that is made anew. Answers false where it cannot be one of the bucket's: it has a
+/// field twice, another metaField, or a value of another type than those at the same path.
+pub type PutMeasurement<'p> = dyn FnMut(&RawDocument) -> Result<bool, QueryError> + 'p;
+
+/// A bucket of what `each` puts in for another one's measurements: names can change so that two of them become one, of
+/// values of two types. `None` where nothing is put in.
 pub fn rebuilt<E: From<QueryError>>(
     bucket: &RawDocument,
     options: &TimeseriesOptions,
-    each: &mut dyn FnMut(&RawDocument) -> Result<Option<RawDocumentBuf>, E>,
+    each: &mut dyn FnMut(&RawDocument, &mut PutMeasurement<'_>) -> Result<(), E>,
 ) -> Result<Option<Vec<u8>>, E> {
     let stored = OpenBucket::read(&Bytes::copy_from_slice(bucket.as_bytes()), options)?;
     let mut made: Option<OpenBucket> = None;
     let nobody = EvaluationContext::uninterrupted();
     each_measurement::<E>(bucket, options, &nobody, &mut |measurement| {
-        let Some(document) = each(measurement)? else {
-            return Ok(());
-        };
-        let measurement = Measurement::of(&document, options)?;
-        let made = made.get_or_insert_with(|| stored.emptied(options).with_meta_of(&measurement));
-        Ok(made.add(&measurement, options)?)
+        each(measurement, &mut |document| {
+            let Ok(measurement) = Measurement::of(document, options) else {
+                return Ok(false);
+            };
+            let made = made.get_or_insert_with(|| stored.emptied(options).with_meta_of(&measurement));
+            let fits = made.fits(&measurement, options)?;
+            if fits {
+                made.add(&measurement, options)?;
+            }
+            Ok(fits)
+        })
     })?;
     Ok(made.map(|made| made.to_document()))
 }

@@ -214,7 +214,13 @@ fn a_rebuilt_bucket_has_the_extents_of_its_measurements() {
     assert_eq!(buckets.len(), 1, "one source, one time");
     let bucket = stored(&buckets[0]);
     let rebuilt_by = |each: &dyn Fn(&RawDocument) -> Option<RawDocumentBuf>| {
-        rebuilt::<QueryError>(&bucket, &options, &mut |measurement| Ok(each(measurement))).unwrap()
+        let rebuilt = rebuilt::<QueryError>(&bucket, &options, &mut |measurement, put| {
+            if let Some(measurement) = each(measurement) {
+                assert!(put(&measurement)?);
+            }
+            Ok(())
+        });
+        rebuilt.unwrap()
     };
     let replaced = rebuilt_by(&|measurement| {
         let mut document = Document::try_from(measurement).unwrap();
@@ -234,6 +240,43 @@ fn a_rebuilt_bucket_has_the_extents_of_its_measurements() {
     check_bucket(&fewer, &options).unwrap();
     assert_eq!(measurements_in(&fewer, &options).unwrap(), 2);
     assert_eq!(rebuilt_by(&|_| None), None);
+}
+
+/// Two names that have become one made a column of two types, and a measurement with both cost the whole bucket.
+#[test]
+fn a_rebuilt_bucket_takes_no_measurement_of_other_types() {
+    let options = options();
+    let with = |more: Document| {
+        let mut document = doc! { "t": date(TIMES[0]), "m": 1 };
+        document.extend(more);
+        raw(&document)
+    };
+    let measurements = [
+        with(doc! { "a": 1 }),
+        with(doc! { "b": "x" }),
+        with(doc! { "b": "x", "a": 2 }),
+        with(doc! { "c": { "a": 1 } }),
+        with(doc! { "c": { "b": "x" } }),
+        with(doc! { "d": { "b": 2 } }),
+    ];
+    let buckets = bucketed(&measurements, &options);
+    assert_eq!(buckets.len(), 1, "one source, one time");
+    let mut put_in = Vec::new();
+    let rebuilt = rebuilt::<QueryError>(&stored(&buckets[0]), &options, &mut |measurement, put| {
+        // Names are one byte, and values have none of this.
+        let mut bytes = measurement.as_bytes().to_vec();
+        for place in 0..bytes.len() - 1 {
+            if bytes[place..].starts_with(b"b\0") {
+                bytes[place] = b'a';
+            }
+        }
+        put_in.push(put(&RawDocumentBuf::from_bytes(bytes).unwrap())?);
+        Ok(())
+    });
+    assert_eq!(put_in, [true, false, false, true, false, true]);
+    let rebuilt = RawDocumentBuf::from_bytes(rebuilt.unwrap().unwrap()).unwrap();
+    check_bucket(&rebuilt, &options).unwrap();
+    assert_eq!(measurements_in(&rebuilt, &options).unwrap(), 3);
 }
 
 /// No bucket with a measurement that is looked for is left out; an exact predicate on buckets finds no others.
