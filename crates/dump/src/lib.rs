@@ -20,6 +20,7 @@ mod loading;
 mod metadata;
 mod namespace;
 mod oplog;
+mod part_queue;
 mod replay;
 mod restore;
 mod server;

@@ -11,6 +11,7 @@ use crate::loading::Loading;
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
 use crate::oplog::OPLOG_FILE;
+use crate::part_queue::{PartSender, part_queue};
 use crate::replay::{Replay, ReplayOptions};
 use crate::server::Server;
 use crate::texts::Texts;
@@ -22,11 +23,9 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::Receiver;
 use wire::InvalidText;
 
-/// Parts of an archive that wait for one thread.
-const QUEUE_PARTS: usize = 64;
 /// Databases of a server's own, which are restored by name only.
 const OWN_DATABASES: [&str; 2] = ["local", "config"];
 /// What mongodump puts beside one database's collections: the users and roles that belong to it.
@@ -478,17 +477,20 @@ fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Resu
     let announced = &announced;
     let ending = &Ending::default();
     let (first, restored) = std::thread::scope(|scope| {
-        let (queues, threads): (Vec<_>, Vec<_>) = (0..parallel)
+        let (mut queues, threads): (Vec<_>, Vec<_>) = (0..parallel)
             .map(|_| {
-                let (sender, receiver) = sync_channel(QUEUE_PARTS);
+                let (sender, receiver) = part_queue();
                 (
                     sender,
                     scope.spawn(move || load_parts_or_end(options, announced, receiver, ending)),
                 )
             })
             .unzip();
-        let routed = route(options, &mut reader, announced, &queues, ending);
-        drop(queues);
+        let routed = route(options, &mut reader, announced, &mut queues, ending);
+        // In front of a fault of the archive, too. Threads that have ended say why themselves.
+        for mut queue in queues {
+            queue.hand_over();
+        }
         let restored = collect(threads);
         // When a thread has ended by an error, its queue is closed and routing has ended without one.
         routed.and_then(|first| Ok((first, restored?)))
@@ -538,7 +540,7 @@ fn route(
     options: &RestoreOptions,
     reader: &mut ArchiveReader<Box<dyn Read>>,
     announced: &HashMap<Namespace, Metadata>,
-    queues: &[SyncSender<Part>],
+    queues: &mut [PartSender],
     ending: &Ending,
 ) -> Result<Option<Found>> {
     let mut first_of_log = None;
@@ -570,7 +572,7 @@ fn route(
                 thread
             }
         };
-        if ending.has_ended.load(Ordering::Acquire) || queues[thread].send(part).is_err() {
+        if ending.has_ended.load(Ordering::Acquire) || !queues[thread].send(part) {
             return Ok(None);
         }
     }
@@ -582,7 +584,7 @@ fn route(
     // Views are announced only.
     for namespace in silent {
         let end = Part::End(namespace.clone());
-        if ending.has_ended.load(Ordering::Acquire) || queues[0].send(end).is_err() {
+        if ending.has_ended.load(Ordering::Acquire) || !queues[0].send(end) {
             return Ok(None);
         }
     }
@@ -593,7 +595,7 @@ fn route(
 fn load_parts_or_end(
     options: &RestoreOptions,
     announced: &HashMap<Namespace, Metadata>,
-    parts: Receiver<Part>,
+    parts: Receiver<Vec<Part>>,
     ending: &Ending,
 ) -> Result<Restored> {
     let restored = load_parts(options, announced, parts, ending);
@@ -606,7 +608,7 @@ fn load_parts_or_end(
 fn load_parts(
     options: &RestoreOptions,
     announced: &HashMap<Namespace, Metadata>,
-    parts: Receiver<Part>,
+    parts: Receiver<Vec<Part>>,
     ending: &Ending,
 ) -> Result<Restored> {
     let mut client = options.client(&options.interrupt)?;
@@ -614,7 +616,7 @@ fn load_parts(
     let mut restored = Restored::default();
     let mut stopped = None;
     // Takes the queue: it is closed behind the loop, so that nobody waits for it while indexes are made.
-    for part in parts {
+    for part in parts.into_iter().flatten() {
         let (Part::Document(namespace, _) | Part::End(namespace)) = &part;
         let mut loading = match open.remove(namespace) {
             Some(loading) => loading,
