@@ -417,32 +417,59 @@ def test_changes_of_a_document_that_was_left_out_make_none(server, shop, tmp_pat
 
 
 @pytest.mark.parametrize("how", ["skip", "replace"])
-@pytest.mark.parametrize("where", ["dump", "log"])
-def test_changes_of_a_bucket_with_text_that_is_not_utf8_are_left_out(server, shop, tmp_path, how, where):
-    """Later changes made a bucket of nothing, or counted by rows that were others by then."""
+@pytest.mark.parametrize("where", ["dump", "log", "change"])
+def test_changes_of_a_bucket_with_text_that_is_not_utf8_are_replayed(server, shop, tmp_path, how, where):
+    """What the log added to it was left out: it counts by rows that the bucket does not have which is restored."""
     options = {"timeseries": {"timeField": "t", "metaField": "m"}}
     shop.create_collection("x", **options)
-    time = datetime.datetime(2024, 1, 1, 12)
-    rows = [{"_id": n, "t": time + datetime.timedelta(seconds=n), "m": "a", "v": text} for n, text in enumerate(["caf#", "b"])]
-    shop.x.insert_many(rows)
+    second = lambda n: datetime.datetime(2024, 1, 1, 12) + datetime.timedelta(seconds=n)
+    texts = ["a", "b", "caf#", "d"] if where == "change" else ["caf#", "b", "c", "d"]
+    shop.x.insert_many([{"_id": n, "t": second(n), "m": "a", "v": texts[n]} for n in range(2)])
     [bucket] = shop["system.buckets.x"].find()
     folder = dump(tmp_path / "dump", x=(None, {"options": options, "indexes": [], "type": "timeseries"}))
     file = folder / "shop" / "system.buckets.x.bson"
-    file.write_bytes(bson.encode(bucket) if where == "dump" else b"")
-    values = {"_id": 2, "t": time + datetime.timedelta(seconds=2), "v": "c"}
-    diff = {"sdata": {f"s{name}": {"i": {"2": value}} for name, value in values.items()}}
-    change = {"op": "u", "ns": "shop.system.buckets.x", "o": {"$v": 2, "diff": diff}, "o2": {"_id": bucket["_id"]}}
-    made = [] if where == "dump" else [{"op": "i", "ns": "shop.system.buckets.x", "o": bucket}]
-    log(folder, *made, change)
+    file.write_bytes(b"" if where == "log" else bson.encode(bucket))
+
+    def added(n):
+        values = {"_id": n, "t": second(n), "v": texts[n]}
+        diff = {"sdata": {f"s{name}": {"i": {str(n): value}} for name, value in values.items()}}
+        return {"op": "u", "ns": "shop.system.buckets.x", "o": {"$v": 2, "diff": diff}, "o2": {"_id": bucket["_id"]}}
+
+    made = [{"op": "i", "ns": "shop.system.buckets.x", "o": bucket}] if where == "log" else []
+    # The dump may have seen a part of it: again it changes nothing.
+    log(folder, *made, added(2), added(3), added(2), added(3))
     for path in [file, folder / "oplog.bson"]:
         latin1_file(path)
     done = restore(server, "--drop", "--oplogReplay", "--invalidUtf8", how, folder)
-    assert done.returncode == 1 and "the log: left out" in done.stderr, done.stderr
-    expected = [] if where == "log" else ["b"] if how == "skip" else ["caf\ufffd", "b"]
+    assert done.returncode == (1 if how == "skip" else 0), done.stderr
+    assert ("1 left out" if how == "skip" else "was replaced in 1") in done.stderr, done.stderr
+    subject = "shop.x: " if where == "dump" else "the log: "
+    [told] = [line for line in done.stderr.splitlines() if line.startswith(subject)]
+    assert "field 'v' of the document with _id" in told, done.stderr
+    replaced = ["caf\ufffd" if text == "caf#" else text for text in texts]
+    expected = replaced if how == "replace" else [text for text in texts if text != "caf#"]
     assert [found["v"] for found in shop.x.find().sort("t", 1)] == expected
+    assert [found["v"] for found in shop.x.find({"v": {"$gte": "b"}}).sort("t", 1)] == [text for text in expected if text >= "b"]
     assert shop.command("validate", "x", full=True)["valid"]
-    shop.x.insert_one({"_id": 9, "t": time + datetime.timedelta(seconds=9), "m": "a", "v": "d"})
+    shop.x.insert_one({"_id": 9, "t": second(9), "m": "a", "v": "e"})
     assert shop.x.count_documents({}) == len(expected) + 1
+
+
+def test_a_bucket_that_the_log_removes_is_not_made_again(server, shop, tmp_path):
+    options = {"timeseries": {"timeField": "t"}}
+    shop.create_collection("x", **options)
+    shop.x.insert_one({"_id": 1, "t": datetime.datetime(2024, 1, 1), "v": "caf#"})
+    [bucket] = shop["system.buckets.x"].find()
+    folder = dump(tmp_path / "dump", x=(None, {"options": options, "indexes": [], "type": "timeseries"}))
+    file = folder / "shop" / "system.buckets.x.bson"
+    file.write_bytes(bson.encode(bucket))
+    latin1_file(file)
+    of = {"ns": "shop.system.buckets.x"}
+    change = {**of, "op": "u", "o": {"$v": 2, "diff": {"scontrol": {"i": {"closed": True}}}}, "o2": {"_id": bucket["_id"]}}
+    log(folder, change, {**of, "op": "d", "o": {"_id": bucket["_id"]}})
+    done = restore(server, "--drop", "--oplogReplay", "--invalidUtf8", "replace", folder)
+    assert done.returncode == 0, done.stderr
+    assert shop["system.buckets.x"].count_documents({}) == 0
 
 
 @pytest.mark.parametrize("version", [1, 2])

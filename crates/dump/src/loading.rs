@@ -4,7 +4,7 @@ use crate::client::{Client, Inserted};
 use crate::error::{DumpError, Result};
 use crate::found::Found;
 use crate::indexes::{self, binary_order, is_of_ids};
-use crate::left_out::id_of_found;
+use crate::left_out::{Held, id_of_found};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
 use crate::restore::{RestoreOptions, Restored};
@@ -146,6 +146,7 @@ impl<'a> Loading<'a> {
         if self.stage == Stage::Skipping {
             return self.add(client, found.as_found());
         }
+        let counted = self.texts.counts();
         // Before the collection is made: what ends the restoration must not cost the one that there is.
         let document = match &self.timeseries {
             Some(options) => self.texts.bucket(found, options)?,
@@ -159,7 +160,14 @@ impl<'a> Loading<'a> {
         };
         if !fits_log && self.options.oplog.is_some() && !self.restored.left_out.is_full() {
             let namespace = self.source.of_documents(self.metadata.kind);
-            self.restored.left_out.add(namespace, id_of_found(found));
+            match (id_of_found(found), &self.timeseries) {
+                (Some(id), Some(_)) => {
+                    let held = Held::of_dump(found.as_found(), self.texts.counts().since(counted));
+                    // What is let go for it has no changes yet that could be lost.
+                    self.restored.left_out.hold(namespace, id, held);
+                }
+                (id, _) => self.restored.left_out.add(namespace, id),
+            }
         }
         match document {
             Some(document) => self.add(client, &document),
@@ -225,8 +233,8 @@ impl<'a> Loading<'a> {
         self.begin(client)?;
         self.flush(client)?;
         let (left_out, replaced) = self.texts.told(&self.target.to_string());
-        self.restored.skipped = self.texts.left_out();
-        self.restored.replaced = self.texts.replaced();
+        let counts = self.texts.counts();
+        (self.restored.skipped, self.restored.replaced) = (counts.left_out, counts.replaced);
         self.restored.failures.extend(left_out);
         self.restored.replacements.extend(replaced);
         if let Some(temporary) = self.temporary.take() {

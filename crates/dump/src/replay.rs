@@ -4,6 +4,8 @@
 //! applied in order, and each can be applied again (`applyOps`). Indexes wait for the end: a unique one can
 //! refuse documents of different moments. The log's own changes of indexes are made to the list of those that wait.
 
+mod held;
+
 use crate::client::Client;
 use crate::error::{DumpError, Result};
 use crate::found::Found;
@@ -18,6 +20,8 @@ use query::timeseries;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
+use storage::TimeseriesOptions;
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
 
 /// Operations are sent together up to so many, or so many bytes: they are one document, which has at most 16 MB. One
@@ -67,6 +71,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) texts: Texts,
     /// Documents whose changes are left out. It is bounded between entries.
     pub(crate) left_out: LeftOut,
+    /// The options of time series, by the collections of their buckets, as far as they were asked for.
+    series: HashMap<Namespace, Option<Arc<TimeseriesOptions>>>,
     /// Whether it ended as these were too many.
     gives_up: bool,
     /// Ends at the first view that the server refuses.
@@ -111,6 +117,7 @@ impl<'a> Replay<'a> {
             subject: subject.to_owned(),
             texts,
             left_out: LeftOut::default(),
+            series: HashMap::new(),
             gives_up: false,
             stops,
         }
@@ -213,6 +220,9 @@ impl<'a> Replay<'a> {
             return Ok(false);
         };
         if self.is_of_left_out(document, &namespace) {
+            if self.changes_held(operation, &namespace)? {
+                return Ok(false);
+            }
             let what =
                 format!("{namespace}: a change of a document or bucket of which something was left out or replaced");
             self.texts.leave_out(what);
@@ -223,6 +233,9 @@ impl<'a> Replay<'a> {
         };
         // Its extents would no longer be those of its columns, and a change of it does not have all of them.
         if namespace.of_measurements().is_some() && !self.texts.are_errors() {
+            if self.begins_to_hold(operation, &namespace)? {
+                return Ok(false);
+            }
             self.texts.leave_out(format!("{what}, in a bucket of a time series"));
             self.left_out.add(namespace, changed_id(document));
             return Ok(false);
@@ -237,7 +250,8 @@ impl<'a> Replay<'a> {
     }
 
     /// Whether an operation changes what was left out: it would make a document of the change alone. What makes or
-    /// removes the whole document ends that; of buckets only what removes it, as an older one may have been made anew.
+    /// removes the whole document ends that; of buckets only what removes it, as one that was older than the dump's
+    /// would lack what is left out until then.
     fn is_of_left_out(&mut self, operation: &Document, namespace: &Namespace) -> bool {
         if self.left_out.is_empty() {
             return false;

@@ -310,9 +310,11 @@ fn replay(
         }
         read => read,
     };
+    // Before what was counted is told: their text is.
+    let read = read.and_then(|()| replay.restore_held());
     let (left_out, replaced) = replay.texts.told("the log");
-    restored.skipped += replay.texts.left_out();
-    restored.replaced += replay.texts.replaced();
+    restored.skipped += replay.texts.counts().left_out;
+    restored.replaced += replay.texts.counts().replaced;
     restored.failures.extend(left_out);
     restored.replacements.extend(replaced);
     match read.and_then(|()| replay.finish()) {

@@ -29,6 +29,33 @@ impl Tally {
         self.count += count;
         self.first = self.first.take().or(first);
     }
+
+    /// Those of a bucket of `subject` of which so many were told already.
+    fn beyond(self, told: u64, subject: &str) -> Self {
+        let count = self.count.saturating_sub(told);
+        let first = self.first.filter(|_| count > 0);
+        Self {
+            count,
+            first: first.map(|first| format!("{subject}: {first}")),
+        }
+    }
+}
+
+/// How many were left out and replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) left_out: u64,
+    pub(crate) replaced: u64,
+}
+
+impl Counts {
+    /// Those that came behind others.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            left_out: self.left_out - before.left_out,
+            replaced: self.replaced - before.replaced,
+        }
+    }
 }
 
 /// Those of one collection, or of a log.
@@ -54,8 +81,12 @@ impl Texts {
         self.replaced.add_all(other.replaced.count, other.replaced.first);
     }
 
-    fn is_nothing(&self) -> bool {
-        self.left_out.count == 0 && self.replaced.count == 0
+    /// How many there were.
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            left_out: self.left_out.count,
+            replaced: self.replaced.count,
+        }
     }
 
     /// Whether they are errors.
@@ -80,13 +111,42 @@ impl Texts {
         found: &'d Found,
         options: &TimeseriesOptions,
     ) -> Result<Option<Cow<'d, RawDocument>>> {
+        self.bucket_at(found.as_found(), found.is_valid(), &found.place(), options)
+    }
+
+    /// As [`Texts::bucket`], of one of the collection `subject` that was counted before a log changed it.
+    pub(crate) fn bucket_again<'d>(
+        &mut self,
+        bucket: &'d RawDocument,
+        (subject, place): (&str, &str),
+        options: &TimeseriesOptions,
+        counted: Counts,
+    ) -> Result<Option<Cow<'d, RawDocument>>> {
+        let mut texts = Self::new(self.chosen);
+        let made = texts.bucket_at(bucket, false, place, options)?;
+        self.add(Self {
+            chosen: self.chosen,
+            left_out: texts.left_out.beyond(counted.left_out, subject),
+            replaced: texts.replaced.beyond(counted.replaced, subject),
+        });
+        Ok(made)
+    }
+
+    /// `is_valid`: what is in sight of the bucket is.
+    fn bucket_at<'d>(
+        &mut self,
+        found: &'d RawDocument,
+        is_valid: bool,
+        place: &str,
+        options: &TimeseriesOptions,
+    ) -> Result<Option<Cow<'d, RawDocument>>> {
         // A server says best what is wrong with a bucket that cannot be read.
-        let as_found = Ok(Some(Cow::Borrowed(found.as_found())));
-        let Ok(plain) = timeseries::with_plain_columns(found.as_found()) else {
+        let as_found = Ok(Some(Cow::Borrowed(found)));
+        let Ok(plain) = timeseries::with_plain_columns(found) else {
             return as_found;
         };
         // The file's reader has looked at all that is in sight.
-        if found.is_valid() && matches!(plain, Cow::Borrowed(_)) {
+        if is_valid && matches!(plain, Cow::Borrowed(_)) {
             return as_found;
         }
         let (Ok(Some(error)), Ok(bucket)) = (wire::validate_structure(&plain), RawDocument::from_bytes(&plain)) else {
@@ -96,21 +156,21 @@ impl Texts {
         let (mut texts, mut measurements) = (Self::new(self.chosen), 0);
         let rebuilt = timeseries::rebuilt(bucket, options, &mut |measurement, put| {
             measurements += 1;
-            texts.measurement(measurement, &found.place(), put)
+            texts.measurement(measurement, place, put)
         });
         match rebuilt {
             Ok(Some(bucket)) if bucket.len() > DOCUMENT_BYTES_MAX => {
-                let what = format!("the bucket of {}: too large when it is made anew", found.place());
+                let what = format!("the bucket of {place}: too large when it is made anew");
                 self.left_out.add_all(measurements, Some(what));
                 Ok(None)
             }
             Ok(made) => {
-                if texts.is_nothing() {
+                if texts.counts() == Counts::default() {
                     // In extents, in rows without a time, or in the value of a metaField that the options do not have.
                     let what = wire::describe_invalid(&plain, &error);
                     let what = format!("{what}, outside of the bucket's measurements");
                     match (self.chosen, &made) {
-                        (None, _) => return Err(invalid_text(&found.place(), what)),
+                        (None, _) => return Err(invalid_text(place, what)),
                         (Some(_), Some(_)) => texts.replaced.add(what),
                         (Some(_), None) => texts.left_out.add(what),
                     }
@@ -170,16 +230,6 @@ impl Texts {
     /// Counts one that is left out whatever was chosen.
     pub(crate) fn leave_out(&mut self, what: String) {
         self.left_out.add(what);
-    }
-
-    /// How many were left out.
-    pub(crate) fn left_out(&self) -> u64 {
-        self.left_out.count
-    }
-
-    /// How many were replaced.
-    pub(crate) fn replaced(&self) -> u64 {
-        self.replaced.count
     }
 
     /// In words, if any of `subject` were left out, and if any were replaced.
@@ -246,7 +296,7 @@ mod tests {
             let mut texts = Texts::new(Some(chosen));
             let made = texts.bucket(&found, &options()).unwrap().unwrap();
             check_bucket(&made, &options()).unwrap();
-            assert_eq!((texts.left_out(), texts.replaced()), (0, 1));
+            assert_eq!((texts.counts().left_out, texts.counts().replaced), (0, 1));
             let (_, told) = texts.told("shop.x");
             let told = told.unwrap();
             assert!(told.contains("'control.min.v'") && told.contains("outside"), "{told}");
@@ -266,6 +316,6 @@ mod tests {
         let made = texts.bucket(&found, &options()).unwrap().unwrap();
         check_bucket(&made, &options()).unwrap();
         assert_eq!(measurements_in(&made, &options()).unwrap(), 2);
-        assert_eq!((texts.left_out(), texts.replaced()), (1, 1));
+        assert_eq!((texts.counts().left_out, texts.counts().replaced), (1, 1));
     }
 }
