@@ -231,7 +231,8 @@ impl<'a> Replay<'a> {
         let Some(Invalid { as_found, what, place }) = &operation.invalid else {
             return Ok(true);
         };
-        // Its extents would no longer be those of its columns, and a change of it does not have all of them.
+        // Its extents would no longer be those of its columns, and a change of it does not have all of them: it is made
+        // anew as a whole, if at all.
         if namespace.of_measurements().is_some() && !self.texts.are_errors() {
             if self.begins_to_hold(operation, &namespace)? {
                 return Ok(false);
