@@ -265,10 +265,8 @@ fn a_rebuilt_bucket_takes_no_measurement_of_other_types() {
     let rebuilt = rebuilt::<QueryError>(&stored(&buckets[0]), &options, &mut |measurement, put| {
         // Names are one byte, and values have none of this.
         let mut bytes = measurement.as_bytes().to_vec();
-        for place in 0..bytes.len() - 1 {
-            if bytes[place..].starts_with(b"b\0") {
-                bytes[place] = b'a';
-            }
+        while let Some(place) = bytes.windows(2).position(|pair| pair == b"b\0") {
+            bytes[place] = b'a';
         }
         put_in.push(put(&RawDocumentBuf::from_bytes(bytes).unwrap())?);
         Ok(())
