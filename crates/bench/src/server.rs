@@ -27,8 +27,8 @@ pub const STOP_TIMEOUT_INTERRUPTED: Duration = Duration::from_secs(10);
 /// When another program has answered in the server's place for so long, or the server has refused to answer, it will
 /// not.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
-/// What was killed is gone by then, unless the system keeps it.
-const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// What was killed is gone by then, unless the system keeps it: it gives a large server's memory back first.
+const KILL_TIMEOUT: Duration = Duration::from_secs(60);
 /// So many times as long where it cannot be seen whose port it is.
 const STRANGER_TIMES_UNKNOWN: u32 = 6;
 /// Before a server that refuses to answer is asked again.
@@ -603,7 +603,7 @@ mod tests {
     fn a_server_that_the_system_keeps_is_given_up_and_told() {
         let directory = tempfile::tempdir().expect("a directory");
         // Of the test's own group, so that killing its group does not reach it.
-        let child = Command::new("/bin/sleep").arg("600").spawn().expect("it starts");
+        let child = Command::new("/bin/sleep").arg("60").spawn().expect("it starts");
         let mut server = server_of(child.id(), child, directory.path());
         for _ in 0..2 {
             let error = server.end_within(Duration::from_millis(20)).expect_err("it lives on");
