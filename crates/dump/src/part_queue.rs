@@ -4,7 +4,7 @@
 use crate::archive::Part;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Parts are gathered up to so many bytes, with one document more.
+/// Parts are gathered up to so many bytes, with one document more, or to the end of a collection.
 const GATHERED_BYTES: usize = 2 << 20;
 /// What a part has beside its document, about.
 const PART_BYTES: usize = 512;
@@ -33,13 +33,14 @@ pub(crate) fn part_queue() -> (PartSender, Receiver<Vec<Part>>) {
 impl PartSender {
     /// Adds a part, and waits while too many are there. False when the thread has ended.
     pub(crate) fn send(&mut self, part: Part) -> bool {
-        let document_bytes = match &part {
-            Part::Document(_, document) => document.as_bytes().len(),
-            Part::End(_) => 0,
+        // Behind the end of a collection nothing may come for this thread for long, and its indexes wait for it.
+        let (document_bytes, is_end) = match &part {
+            Part::Document(_, document) => (document.as_bytes().len(), false),
+            Part::End(_) => (0, true),
         };
         self.gathered_bytes += PART_BYTES + document_bytes;
         self.gathered.push(part);
-        self.gathered_bytes < GATHERED_BYTES || self.hand_over()
+        !is_end && self.gathered_bytes < GATHERED_BYTES || self.hand_over()
     }
 
     /// Hands over what is gathered. False when the thread has ended.
@@ -83,8 +84,24 @@ mod tests {
                 assert_eq!(expected, parts);
             });
         }
+        let (mut sender, _receiver) = part_queue();
+        let large = || {
+            let document = rawdoc! { "pad": "x".repeat(GATHERED_BYTES) };
+            Part::Document(Namespace::new("d", "c"), Found::new(document, 0, None))
+        };
+        assert!((0..2).all(|_| sender.send(large())));
+        let third = sender.sender.try_send(Vec::new());
+        assert!(third.is_err(), "a third one waits with the reader");
+    }
+
+    /// It came with what was behind it: the thread had nothing to do until then, and made the indexes late.
+    #[test]
+    fn the_end_of_a_collection_is_handed_over_at_once() {
+        let end = || Part::End(Namespace::new("d", "c"));
         let (mut sender, receiver) = part_queue();
+        assert!(sender.send(end()));
+        assert!(receiver.try_recv().is_ok());
         drop(receiver);
-        assert!(sender.send(Part::End(Namespace::new("d", "c"))) && !sender.hand_over());
+        assert!(!sender.send(end()), "nobody takes it");
     }
 }
