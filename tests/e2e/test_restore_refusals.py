@@ -417,9 +417,10 @@ def test_changes_of_a_document_that_was_left_out_make_none(server, shop, tmp_pat
 
 
 @pytest.mark.parametrize("how", ["skip", "replace"])
-@pytest.mark.parametrize("where", ["dump", "log", "change"])
+@pytest.mark.parametrize("where", ["dump", "log", "change", "refused log", "long refused log"])
 def test_changes_of_a_bucket_with_text_that_is_not_utf8_are_replayed(server, shop, tmp_path, how, where):
-    """What the log added to it was left out: it counts by rows that the bucket does not have which is restored."""
+    """What the log added to it was left out: it counts by rows that the bucket does not have which is restored. Where the
+    server refused a part of the log, it was lost without being counted."""
     options = {"timeseries": {"timeField": "t", "metaField": "m"}}
     shop.create_collection("x", **options)
     second = lambda n: datetime.datetime(2024, 1, 1, 12) + datetime.timedelta(seconds=n)
@@ -428,20 +429,25 @@ def test_changes_of_a_bucket_with_text_that_is_not_utf8_are_replayed(server, sho
     [bucket] = shop["system.buckets.x"].find()
     folder = dump(tmp_path / "dump", x=(None, {"options": options, "indexes": [], "type": "timeseries"}))
     file = folder / "shop" / "system.buckets.x.bson"
-    file.write_bytes(b"" if where == "log" else bson.encode(bucket))
+    file.write_bytes(b"" if "log" in where else bson.encode(bucket))
 
     def added(n):
         values = {"_id": n, "t": second(n), "v": texts[n]}
         diff = {"sdata": {f"s{name}": {"i": {str(n): value}} for name, value in values.items()}}
         return {"op": "u", "ns": "shop.system.buckets.x", "o": {"$v": 2, "diff": diff}, "o2": {"_id": bucket["_id"]}}
 
-    made = [{"op": "i", "ns": "shop.system.buckets.x", "o": bucket}] if where == "log" else []
+    made = [{"op": "i", "ns": "shop.system.buckets.x", "o": bucket}] if "log" in where else []
+    refused = [{"op": "c", "ns": "shop.$cmd", "o": {"nosuch": "a"}}] if "refused" in where else []
+    if where == "long refused log":
+        # The server is asked before the log has ended.
+        refused += [{"op": "i", "ns": "shop.a", "o": {"_id": n}} for n in range(1000)]
     # The dump may have seen a part of it: again it changes nothing.
-    log(folder, *made, added(2), added(3), added(2), added(3))
+    log(folder, *made, added(2), added(3), added(2), added(3), *refused)
     for path in [file, folder / "oplog.bson"]:
         latin1_file(path)
     done = restore(server, "--drop", "--oplogReplay", "--invalidUtf8", how, folder)
-    assert done.returncode == (1 if how == "skip" else 0), done.stderr
+    assert done.returncode == (1 if how == "skip" or refused else 0), done.stderr
+    assert ("in part only" in done.stderr) == bool(refused), done.stderr
     assert ("1 left out" if how == "skip" else "was replaced in 1") in done.stderr, done.stderr
     subject = "shop.x: " if where == "dump" else "the log: "
     [told] = [line for line in done.stderr.splitlines() if line.startswith(subject)]

@@ -310,8 +310,16 @@ fn replay(
         }
         read => read,
     };
-    // Before what was counted is told: their text is.
-    let read = read.and_then(|()| replay.restore_held());
+    let goes_on = |error: &DumpError| error.is_of_what_was_asked() && !stops;
+    // Before what was counted is told: their text is. Where the server refuses a part of the log, what was read of it
+    // by then has changed them, too.
+    let read = match read {
+        Err(error) if !goes_on(&error) => Err(error),
+        read => match replay.restore_held() {
+            Err(error) if !goes_on(&error) => Err(error),
+            held => read.and(held),
+        },
+    };
     let (left_out, replaced) = replay.texts.told("the log");
     restored.skipped += replay.texts.counts().left_out;
     restored.replaced += replay.texts.counts().replaced;
@@ -323,7 +331,7 @@ fn replay(
             restored.failures.extend(failures);
         }
         // Without its indexes what is there would be worth less still.
-        Err(error) if error.is_of_what_was_asked() && !stops => {
+        Err(error) if goes_on(&error) => {
             let failure = format!("the log is replayed in part only, up to what the server refuses: {error}");
             restored.failures.push(failure);
         }

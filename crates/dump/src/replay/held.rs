@@ -118,14 +118,28 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Restores the buckets that are held as the log has left them. Nothing can be replayed behind it.
+    /// Restores the buckets that are held as the log has left them, each by itself: what the server refuses of the
+    /// log, or of one of them, costs no other. Nothing can be replayed behind it.
+    ///
+    /// Errors: the first refusal, when all the others are restored; what ends the restoration, at once.
     pub(crate) fn restore_held(&mut self) -> Result<()> {
-        for ((id, namespace), held) in self.left_out.take_held() {
-            if held.is_changed {
-                self.restore_one_held(&namespace, id, &held)?;
-            }
+        let stops = self.stops;
+        let ends = |done: &Result<()>| matches!(done, Err(error) if stops || !error.is_of_what_was_asked());
+        let mut first = self.flush();
+        if ends(&first) {
+            return first;
         }
-        Ok(())
+        for ((id, namespace), held) in self.left_out.take_held() {
+            if !held.is_changed {
+                continue;
+            }
+            let restored = self.restore_one_held(&namespace, id, &held).and_then(|()| self.flush());
+            if ends(&restored) {
+                return restored;
+            }
+            first = first.and(restored);
+        }
+        first
     }
 
     fn restore_one_held(&mut self, namespace: &Namespace, id: Vec<u8>, held: &Held) -> Result<()> {
