@@ -30,14 +30,15 @@ impl Tally {
         self.first = self.first.take().or(first);
     }
 
-    /// Those of a bucket of `subject` of which so many were told already.
+    /// Those of a bucket of `subject` of which so many were told already. Which these are is not known: most often the
+    /// first is one of them, and is not told again.
     fn beyond(self, told: u64, subject: &str) -> Self {
         let count = self.count.saturating_sub(told);
-        let first = self.first.filter(|_| count > 0);
-        Self {
-            count,
-            first: first.map(|first| format!("{subject}: {first}")),
-        }
+        let first = self.first.filter(|_| count > 0).map(|first| match told {
+            0 => format!("{subject}: {first}"),
+            _ => format!("{subject}: in a bucket of which others are told already"),
+        });
+        Self { count, first }
     }
 }
 
@@ -196,7 +197,7 @@ impl Texts {
         };
         match valid {
             Some(valid) if !put(&valid)? => {
-                let what = "names have become one that have values of different types";
+                let what = "it does not fit the others: a field twice, or values of other types at one path";
                 self.leave_out(format!("a measurement of the bucket of {place}: {what}"));
             }
             _ => self.add(of_it),
@@ -317,5 +318,25 @@ mod tests {
         check_bucket(&made, &options()).unwrap();
         assert_eq!(measurements_in(&made, &options()).unwrap(), 2);
         assert_eq!((texts.counts().left_out, texts.counts().replaced), (1, 1));
+    }
+
+    /// The first of the bucket was told, which was the dump's.
+    #[test]
+    fn of_a_bucket_that_was_counted_only_what_is_new_is_told() {
+        let found = bucket(&[doc! { "v": "caf#" }, doc! { "v": "g#" }], usize::MAX);
+        for (counted, expected) in [(0, "field 'v'"), (1, "others are told already"), (2, "")] {
+            let mut texts = Texts::new(Some(InvalidText::Skip));
+            let counted = Counts {
+                left_out: counted,
+                replaced: 0,
+            };
+            let place = ("d.system.buckets.x", "the log");
+            let made = texts.bucket_again(found.as_found(), place, &options(), counted);
+            assert!(made.unwrap().is_none(), "nothing is left");
+            assert_eq!(texts.counts().left_out, 2 - counted.left_out);
+            let told = texts.told("the log").0;
+            assert_eq!(told.is_none(), expected.is_empty(), "{told:?}");
+            assert!(told.is_none_or(|told| told.contains(expected)));
+        }
     }
 }
