@@ -132,6 +132,56 @@ fn an_or_of_many_branches_looks_each_up() {
     }
 }
 
+/// Each of them was matched with all branches, as many as there are.
+#[test]
+fn what_a_branch_of_a_merged_or_finds_is_matched_with_that_branch_alone() {
+    let fixture = numbers(200);
+    let by_b = rawdoc! { "b": -1 };
+    let or = rawdoc! {
+        "$or": [{ "a": 1, "b": { "$mod": [2, 0] } }, { "a": 1, "_id": { "$mod": [3, 0] } }, { "a": 3 }],
+    };
+    let mut both = or.clone();
+    both.append(bson::raw::cstr!("_id"), rawdoc! { "$lt": 150 });
+    for (filter, below, shape, has_rest) in [
+        (&or, 200, "FETCH/IXSCAN", false),
+        (&both, 150, "FETCH/FETCH/IXSCAN", true),
+    ] {
+        let request = FindRequest {
+            sort: Some(&by_b),
+            ..FindRequest::new(ns("c"), filter)
+        };
+        let plan = winning(&fixture, &request);
+        assert_eq!(stages(&plan), format!("SORT_MERGE/({shape},{shape},{shape})"));
+        let mut filters = Vec::new();
+        for branch in plan.get_array("inputStages").expect("branches") {
+            let branch = branch.as_document().expect("a stage");
+            let own = match has_rest {
+                true => branch.get_document("inputStage").expect("a stage"),
+                false => branch,
+            };
+            filters.push(own.get_document("filter").ok().map(Document::to_string));
+        }
+        let tells = |branch: usize, text: &str| filters[branch].as_ref().is_some_and(|own| own.contains(text));
+        assert!(
+            tells(0, "[2, 0]") && !tells(0, "[3, 0]") && !tells(0, "$or"),
+            "{filters:?}"
+        );
+        assert!(
+            tells(1, "[3, 0]") && !tells(1, "[2, 0]") && !tells(1, "$lt"),
+            "{filters:?}"
+        );
+        // Its bounds say it all, where nothing stands beside the branches.
+        assert_eq!(filters[2].is_some(), has_rest);
+        let wanted: Vec<i32> = (0..below)
+            .filter(|i| i % 10 == 3 || i % 10 == 1 && (i % 7 % 2 == 0 || i % 3 == 0))
+            .collect();
+        let mut found = ids(&fixture, &request);
+        assert!(found.is_sorted_by_key(|i| -(i % 7)), "{found:?}");
+        found.sort_unstable();
+        assert_eq!(found, wanted);
+    }
+}
+
 /// An index that was hinted at was passed over, or the order was that of the hint.
 #[test]
 fn an_order_as_stored_goes_with_no_other_hint() {
