@@ -9,6 +9,7 @@ use crate::plan::{
     WriteKind,
 };
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, doc, rawdoc};
+use storage::IndexSpec;
 use wire::ErrorCode;
 
 pub(super) fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
@@ -470,6 +471,31 @@ fn a_partial_index_with_a_collation_does_not_answer_by_the_order_of_other_string
         let request = FindRequest::new(ns("c"), &filter);
         assert_eq!(stages(&winning(&fixture, &request)), plan, "{filter:?}");
         assert_eq!(ids(&fixture, &request), wanted, "{filter:?}");
+    }
+}
+
+/// It was parsed for each plan.
+#[test]
+fn the_filter_of_a_partial_index_is_not_read_to_plan_a_query() {
+    let fixture = Fixture::new(12);
+    fixture.create("c", empty());
+    let mut list = RawArrayBuf::new();
+    (0..5000).for_each(|i| list.push(i));
+    let partial = rawdoc! { "a": { "$in": list } };
+    let spec = rawdoc! { "v": 2, "key": { "b": 1 }, "name": "by_b", "partialFilterExpression": partial };
+    let spec = IndexSpec::from_document(&spec).expect("a specification");
+    fixture
+        .storage
+        .create_indexes(&fixture.op(), &ns("c"), &[spec])
+        .expect("indexed");
+    for (a, plan) in [(7, "IXSCAN { b: 1 }"), (7000, "COLLSCAN")] {
+        let filter = rawdoc! { "a": a, "b": 1 };
+        let request = FindRequest::new(ns("c"), &filter);
+        let walked = crate::raw::walked::most(|| {
+            let executor = fixture.with(|context| find(context, &request)).expect("planned");
+            assert_eq!(executor.plan_summary(), plan);
+        });
+        assert!(walked < 1000, "{walked} elements");
     }
 }
 
