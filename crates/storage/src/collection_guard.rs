@@ -29,6 +29,11 @@ impl CollectionGuard {
         matches!(self.mode(), LockMode::IntentExclusive | LockMode::Exclusive)
     }
 
+    /// Whether somebody waits for the collection who cannot have it beside this lock, and others behind them.
+    pub fn is_waited_for(&self) -> bool {
+        self.collection.shared.lock.is_waited_for()
+    }
+
     pub(crate) fn from_parts(collection: Arc<Collection>, held: Held) -> Self {
         let held = Arc::new(held);
         Self { collection, held }

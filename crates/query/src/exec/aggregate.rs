@@ -8,6 +8,7 @@ use super::index_only::{covering_fields, first_of_each};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::shown_sort;
 use super::stage::{Flow, Stage};
+use super::trial::RESULTS_MAX;
 use super::view::{collation_of_view, makes_measurements};
 use super::view_graph::check_views_read;
 use crate::QueryError;
@@ -99,6 +100,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
                     planned,
                     is_hinted,
                     count,
+                    counted: 0,
                     done: false,
                 }),
                 None => pipeline.run(Box::new(source))?,
@@ -442,6 +444,7 @@ pub(crate) fn open_foreign(
                     planned,
                     is_hinted: false,
                     count,
+                    counted: 0,
                     done: false,
                 })),
                 None => pipeline.run(Box::new(source)),
@@ -462,6 +465,8 @@ struct CountSource {
     /// An index that the client names may be without some documents, which are not counted then.
     is_hinted: bool,
     count: CountOnly,
+    /// Counted in the trial of a plan that was started anew.
+    counted: u64,
     done: bool,
 }
 
@@ -477,7 +482,7 @@ impl stages::Stage for CountSource {
             )
         })?;
         let mut planned = self.planned.lock();
-        let mut n = 0;
+        let mut n = std::mem::take(&mut self.counted);
         let counts_all = planned.query.filter.is_none() && planned.query.near.is_none() && !self.is_hinted;
         // The number in memory is that of the newest state.
         if counts_all && data.is_newest() {
@@ -496,8 +501,20 @@ impl stages::Stage for CountSource {
         let Some(data) = context.execution.data() else {
             return Ok(false);
         };
+        let (context, mut planned) = (ExecContext::of(data), self.planned.lock());
         self.done = false;
-        self.planned.lock().restart(ExecContext::of(data))
+        self.counted = 0;
+        if !planned.restart(context)? {
+            return Ok(false);
+        }
+        let ran = planned.try_anew(context, &mut |_| {
+            self.counted += 1;
+            Ok(match self.counted {
+                RESULTS_MAX.. => Flow::Stop,
+                _ => Flow::Continue,
+            })
+        })?;
+        Ok(ran.is_some())
     }
 }
 
