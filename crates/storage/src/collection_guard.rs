@@ -29,9 +29,10 @@ impl CollectionGuard {
         matches!(self.mode(), LockMode::IntentExclusive | LockMode::Exclusive)
     }
 
-    /// Whether somebody waits for the collection who cannot have it beside this lock, and others behind them.
-    pub fn is_waited_for(&self) -> bool {
-        self.collection.shared.lock.is_waited_for()
+    /// Whether somebody waits who wants the collection for itself, and all others are kept out meanwhile. Not while
+    /// that one waits for a transaction: it would not have the collection sooner without this lock.
+    pub fn keeps_others_out(&self) -> bool {
+        self.collection.shared.lock.keeps_newcomers_out()
     }
 
     pub(crate) fn from_parts(collection: Arc<Collection>, held: Held) -> Self {

@@ -10,7 +10,8 @@
 //! where it works many times what it did in its race: the values of this query are not those that it won for. Then
 //! nothing of it has been seen, and there is a race. After a trial that it stood it is watched no more. The collection
 //! is locked meanwhile, so a trial that takes long ends, and so does one for which somebody waits who wants the
-//! collection for itself, with all who come behind: the plan goes on from there as one that stood it.
+//! collection for itself, with all who come behind: the plan goes on from there as one that stood it. One that
+//! waits for a transaction ends no trial: it would not have the collection sooner, and readers pass it.
 //!
 //! One that a `$lookup` starts anew, for the next document with other values of its variables, is tried each time:
 //! what it gives is held back where it is read ahead in any case, and nothing is locked that a run would not lock
@@ -181,7 +182,7 @@ pub(crate) fn try_cached(
                     return Ok(Trial::TooMuchWork);
                 }
                 let time = context.op.clock().monotonic().saturating_sub(started);
-                if time >= TIME_MAX || guard.is_waited_for() {
+                if time >= TIME_MAX || guard.keeps_others_out() {
                     return Ok(Trial::Stood);
                 }
             }

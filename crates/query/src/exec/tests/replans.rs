@@ -327,7 +327,7 @@ fn a_trial_ends_when_somebody_waits_for_the_collection() {
     let guard = guard.expect("locked").expect("there");
     std::thread::scope(|scope| {
         let drops = scope.spawn(|| fixture.storage.drop_collection(&fixture.op(), &ns("c")));
-        while !guard.is_waited_for() {
+        while !guard.keeps_others_out() {
             assert!(!drops.is_finished(), "it did not wait for the reader");
             std::thread::yield_now();
         }
@@ -335,6 +335,33 @@ fn a_trial_ends_when_somebody_waits_for_the_collection() {
         let counters = op.counters();
         assert_eq!((counters.plan_cache_hits.get(), counters.replanned.get()), (1, 0));
         drop((executor, guard));
+        assert!(drops.join().expect("ended").expect("dropped").is_some());
+    });
+}
+
+/// While a definition waited for an idle transaction no query of the collection was planned anew.
+#[test]
+fn a_trial_goes_on_when_who_waits_for_the_collection_waits_for_a_transaction() {
+    let fixture = skewed(9110);
+    let [(good, id), (bad, other)] = filters();
+    let found = fixture.with(|context| ids(context, &FindRequest::new(ns("c"), &good)));
+    assert_eq!(found, [id]);
+    let mut transaction = fixture.storage.begin_transaction().expect("begun");
+    let read = transaction.collection(&fixture.op(), &ns("c"), LockMode::IntentShared);
+    assert!(read.expect("locked").is_some());
+    let op = Arc::new(Operation::new(Arc::new(Ticking(AtomicU64::new(0))), 1));
+    std::thread::scope(|scope| {
+        let drops = scope.spawn(|| fixture.storage.drop_collection(&fixture.op(), &ns("c")));
+        let locks = || fixture.storage.collection_locks();
+        while locks().iter().all(|(_, state)| state.waiting.is_empty()) {
+            assert!(!drops.is_finished(), "it did not wait for the transaction");
+            std::thread::yield_now();
+        }
+        let found = ids(&fixture.context(&op), &FindRequest::new(ns("c"), &bad));
+        assert_eq!(found, [other]);
+        let counters = op.counters();
+        assert_eq!((counters.plan_cache_hits.get(), counters.replanned.get()), (1, 1));
+        drop(transaction);
         assert!(drops.join().expect("ended").expect("dropped").is_some());
     });
 }
