@@ -4,7 +4,6 @@ use super::context::ExecContext;
 use super::executor::Planned;
 use super::known::RowMetadata;
 use super::stage::{Flow, Ran, Receiver};
-use super::trial::RESULTS_MAX;
 use crate::QueryError;
 use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
@@ -202,7 +201,7 @@ impl stages::Stage for PlanSource {
         if !self.planned.lock().restart(context)? {
             return Ok(false);
         }
-        self.read_ahead(context, RESULTS_MAX as usize, |planned, receive| {
+        self.read_ahead(context, FIRST_AHEAD, |planned, receive| {
             planned.try_anew(context, receive)
         })
     }
