@@ -601,13 +601,15 @@ impl Planner<'_> {
                     true => None,
                     false => union.own_filters(query.filter.as_deref()),
                 };
-                let own_filter = |branch: usize| own.as_ref().map(|own| own.of_branches[branch].clone());
                 let inputs = accesses.iter().enumerate().map(|(branch, access)| {
                     let scan = scan(access, &access.bounds(), Direction::Forward, ScanKind::Entries);
-                    match own_filter(branch) {
-                        Some(filter) if !access.exact => with_documents(scan, Some(filter)),
+                    match &own {
+                        Some(own) => match &own.of_branches[branch] {
+                            Some(filter) => with_documents(scan, Some(filter.clone())),
+                            None => Stage::IndexScan(Box::new(scan)),
+                        },
                         None if all_give_documents => with_documents(scan, filter.clone()),
-                        _ => Stage::IndexScan(Box::new(scan)),
+                        None => Stage::IndexScan(Box::new(scan)),
                     }
                 });
                 let stage = Stage::Or(Box::new(Or::new(inputs.collect())));
@@ -628,10 +630,10 @@ impl Planner<'_> {
                         return with_documents(scan, filter.clone());
                     };
                     // Such bounds tell of the other conjuncts, too.
-                    if access.exact {
+                    let Some(filter) = &own.of_branches[branch] else {
                         return with_documents(scan, None);
-                    }
-                    let input = with_documents(scan, Some(own.of_branches[branch].clone()));
+                    };
+                    let input = with_documents(scan, Some(filter.clone()));
                     match &own.beside {
                         // Before the merge, which remembers each record that it is given.
                         Some(beside) => fetch(input, Some(beside.clone())),

@@ -42,7 +42,8 @@ pub(crate) struct MergedUnion {
 
 /// A filter taken apart at its `$or`.
 pub(super) struct OwnFilters {
-    pub(super) of_branches: Vec<Arc<Matcher>>,
+    /// `None` for a branch whose bounds tell everything.
+    pub(super) of_branches: Vec<Option<Arc<Matcher>>>,
     /// Its other conjuncts.
     pub(super) beside: Option<Arc<Matcher>>,
 }
@@ -52,7 +53,7 @@ impl Union {
     pub(super) fn own_filters(&self, filter: Option<&Matcher>) -> Option<OwnFilters> {
         match self.accesses.len() {
             0..OWN_FILTERS_MIN => None,
-            branches => OwnFilters::of(filter?, self.part?, branches),
+            branches => OwnFilters::of(filter?, self.part?, branches, |branch| self.accesses[branch].exact),
         }
     }
 }
@@ -60,13 +61,16 @@ impl Union {
 impl MergedUnion {
     /// What each branch has to be matched with. Each reads its records by itself in any case.
     pub(super) fn own_filters(&self, filter: Option<&Matcher>) -> Option<OwnFilters> {
-        OwnFilters::of(filter?, self.part?, self.accesses.len())
+        OwnFilters::of(filter?, self.part?, self.accesses.len(), |branch| {
+            self.accesses[branch].0.exact
+        })
     }
 }
 
 impl OwnFilters {
-    /// Those of a filter whose conjunct `part` is the `$or`; `None` where that has not so many branches.
-    fn of(filter: &Matcher, part: usize, branches_wanted: usize) -> Option<Self> {
+    /// Those of a filter whose conjunct `part` is the `$or`; `None` where that has not so many branches. A branch may
+    /// be a large tree, which is copied for its filter alone: not where bounds are exact.
+    fn of(filter: &Matcher, part: usize, branches_wanted: usize, is_exact: impl Fn(usize) -> bool) -> Option<Self> {
         let conjuncts = filter.root().conjuncts();
         let MatchExpr::Or(branches) = conjuncts.get(part)? else {
             return None;
@@ -75,10 +79,11 @@ impl OwnFilters {
             return None;
         }
         let matcher = |root: MatchExpr| Arc::new(Matcher::from_expr(root, filter.collator().cloned()));
+        let of_branch = |(i, branch): (usize, &MatchExpr)| (!is_exact(i)).then(|| matcher(branch.clone()));
         let others = conjuncts.iter().enumerate().filter(|(i, _)| *i != part);
         let beside = MatchExpr::and(others.map(|(_, other)| other.clone()));
         Some(Self {
-            of_branches: branches.iter().cloned().map(matcher).collect(),
+            of_branches: branches.iter().enumerate().map(of_branch).collect(),
             beside: Some(matcher(beside)).filter(|beside| !beside.is_always_true()),
         })
     }
