@@ -7,7 +7,7 @@ use super::find::{Memory, expression_context, plan};
 use super::index_only::{covering_fields, first_of_each};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::shown_sort;
-use super::stage::{Flow, Stage};
+use super::stage::{Flow, Ran, Stage};
 use super::trial::RESULTS_MAX;
 use super::view::{collation_of_view, makes_measurements};
 use super::view_graph::check_views_read;
@@ -101,6 +101,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
                     is_hinted,
                     count,
                     counted: 0,
+                    has_all: false,
                     done: false,
                 }),
                 None => pipeline.run(Box::new(source))?,
@@ -445,6 +446,7 @@ pub(crate) fn open_foreign(
                     is_hinted: false,
                     count,
                     counted: 0,
+                    has_all: false,
                     done: false,
                 })),
                 None => pipeline.run(Box::new(source)),
@@ -467,6 +469,8 @@ struct CountSource {
     count: CountOnly,
     /// Counted in the trial of a plan that was started anew.
     counted: u64,
+    /// That is all there is to count.
+    has_all: bool,
     done: bool,
 }
 
@@ -488,7 +492,7 @@ impl stages::Stage for CountSource {
         if counts_all && data.is_newest() {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
-        } else {
+        } else if !std::mem::take(&mut self.has_all) {
             planned.run(ExecContext::of(data), None, &mut |_| {
                 n += 1;
                 Ok(Flow::Continue)
@@ -504,6 +508,7 @@ impl stages::Stage for CountSource {
         let (context, mut planned) = (ExecContext::of(data), self.planned.lock());
         self.done = false;
         self.counted = 0;
+        self.has_all = false;
         if !planned.restart(context)? {
             return Ok(false);
         }
@@ -514,6 +519,7 @@ impl stages::Stage for CountSource {
                 _ => Flow::Continue,
             })
         })?;
+        self.has_all = ran == Some(Ran::Exhausted);
         Ok(ran.is_some())
     }
 }
