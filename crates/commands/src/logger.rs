@@ -28,6 +28,7 @@ use bson::Document;
 use line_queue::Notice;
 pub(crate) use line_queue::{LineQueue, Urgency};
 use parking_lot::Mutex;
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
@@ -227,8 +228,8 @@ impl Logger {
     }
 
     /// Writes a line. `context` is the thread or connection: `conn12`, `listener`.
-    pub fn log(&self, id: LogId, context: &str, message: &str, attributes: Document) {
-        self.write(id, context, message, &attributes, Ring::Global);
+    pub fn log(&self, id: LogId, context: &str, message: &str, attributes: impl Borrow<Document>) {
+        self.write(id, context, message, attributes.borrow(), Ring::Global);
     }
 
     /// A warning of the start-up; `getLog: "startupWarnings"` shows it until the process ends.

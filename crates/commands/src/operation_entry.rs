@@ -1,9 +1,13 @@
 //! What log lines and `system.profile` tell of an operation: of a call of a command, or of one statement of it.
+//!
+//! It is made once, and only where somebody asks for it: most operations are told nowhere.
 
+use crate::command::profile;
 use crate::error::CommandError;
 use crate::invocation::Invocation;
 use crate::lock_report::locks_document;
-use crate::logger::id;
+use crate::logger::{Component, id};
+use crate::profiler::{ProfilingLevel, Setting};
 use crate::spill_report::add_spills;
 use bson::{Bson, Document, doc};
 use std::time::Duration;
@@ -39,17 +43,91 @@ pub(crate) struct ReplyEntry {
     pub originating: Option<Document>,
 }
 
+/// Where an operation is to be told.
+pub(crate) struct Telling<'t> {
+    /// What the operations of its database are asked.
+    pub setting: &'t Setting,
+    pub is_slow: bool,
+    /// The database whose `system.profile` may have it; `None` where none may.
+    pub profiled_in: Option<&'t str>,
+}
+
+/// Tells of an operation that is over: in the log when it is slow or the filter finds it, and in `system.profile`.
+pub(crate) fn tell<'e>(call: &Invocation<'_>, telling: &Telling<'_>, entry: impl FnOnce() -> OperationEntry<'e>) {
+    let setting = telling.setting;
+    let is_sampled = telling.is_slow && setting.filter.is_none() && profile::is_sampled(call);
+    let is_logged = is_sampled || call.server.logger.enabled(Component::Command, 1);
+    let is_profiled = telling.profiled_in.is_some() && setting.level == ProfilingLevel::All;
+    if is_logged || is_profiled || setting.filter.is_some() {
+        tell_entry(call, telling, is_sampled, entry());
+    }
+}
+
+/// As [`tell`], of an operation that is one of the slow ones to be told, or that is to be told whatever it is, or that
+/// the filter may find.
+#[cold]
+fn tell_entry(call: &Invocation<'_>, telling: &Telling<'_>, is_sampled: bool, entry: OperationEntry<'_>) {
+    let op = entry.op;
+    let attributes = entry.into_attributes(call);
+    let mut profiled = None;
+    let is_found = match &telling.setting.filter {
+        None => is_sampled,
+        Some(filter) => {
+            let document = profiled.insert(profile_document(call, op, attributes.clone()));
+            profile::finds(call, filter, document)
+        }
+    };
+    let logger = &call.server.logger;
+    if is_found || logger.enabled(Component::Command, 1) {
+        let context = format!("conn{}", call.client.id());
+        logger.log(id::SLOW_QUERY, &context, "Slow query", &attributes);
+    }
+    let is_profiled = match telling.setting.level {
+        ProfilingLevel::Off => false,
+        ProfilingLevel::Slow => is_found,
+        ProfilingLevel::All => true,
+    };
+    if let Some(database) = telling.profiled_in.filter(|_| is_profiled) {
+        let document = profiled.unwrap_or_else(|| profile_document(call, op, attributes));
+        call.server.write_profile(&call.report, database, document);
+    }
+}
+
+/// The document of `system.profile`, out of what a log line tells.
+fn profile_document(call: &Invocation<'_>, op: &str, attributes: Document) -> Document {
+    let mut entry = doc! { "op": op };
+    for (name, value) in attributes {
+        match name.as_str() {
+            "type" => {}
+            // MongoDB has other names for these here.
+            "numYields" => drop(entry.insert("numYield", value)),
+            "reslen" => drop(entry.insert("responseLength", value)),
+            "durationMillis" => drop(entry.insert("millis", value)),
+            "remote" => drop(entry.insert("client", value)),
+            _ => drop(entry.insert(name, value)),
+        }
+    }
+    entry.insert("ts", bson::DateTime::from_millis(call.server.env.clock.now_ms()));
+    let user = call.rights.user();
+    let all = user.map(|user| Bson::from(doc! { "user": &user.user, "db": &user.database }));
+    entry.insert("allUsers", all.into_iter().collect::<Vec<_>>());
+    entry.insert(
+        "user",
+        user.map_or_else(String::new, |user| format!("{}@{}", user.user, user.database)),
+    );
+    entry
+}
+
 impl OperationEntry<'_> {
     /// As the attributes of a log line.
-    #[cold]
-    pub(crate) fn attributes(&self, call: &Invocation<'_>) -> Document {
+    fn into_attributes(mut self, call: &Invocation<'_>) -> Document {
         let report = &call.report;
-        let mut attributes = doc! { "type": self.sort, "ns": &self.namespace };
+        let mut attributes = doc! { "type": self.sort, "ns": std::mem::take(&mut self.namespace) };
         if let Some(name) = call.client.application_name() {
             attributes.insert("appName", name);
         }
-        attributes.insert("command", &self.command);
-        if let Some(originating) = self.reply.as_ref().and_then(|reply| reply.originating.as_ref()) {
+        attributes.insert("command", std::mem::take(&mut self.command));
+        if let Some(originating) = self.reply.as_mut().and_then(|reply| reply.originating.take()) {
             attributes.insert("originatingCommand", originating);
         }
         if !report.plan_summary.is_empty() {
@@ -133,41 +211,5 @@ impl OperationEntry<'_> {
         if let Some(reply) = &self.reply {
             attributes.insert("reslen", reply.bytes as i64);
         }
-    }
-
-    /// The document of `system.profile`.
-    #[cold]
-    pub(crate) fn profile(&self, call: &Invocation<'_>) -> Document {
-        let mut entry = doc! { "op": self.op };
-        for (name, value) in self.attributes(call) {
-            match name.as_str() {
-                "type" => {}
-                // MongoDB has other names for these here.
-                "numYields" => drop(entry.insert("numYield", value)),
-                "reslen" => drop(entry.insert("responseLength", value)),
-                "durationMillis" => drop(entry.insert("millis", value)),
-                "remote" => drop(entry.insert("client", value)),
-                _ => drop(entry.insert(name, value)),
-            }
-        }
-        entry.insert("ts", bson::DateTime::from_millis(call.server.env.clock.now_ms()));
-        let user = call.rights.user();
-        let all = user.map(|user| Bson::from(doc! { "user": &user.user, "db": &user.database }));
-        entry.insert("allUsers", all.into_iter().collect::<Vec<_>>());
-        entry.insert(
-            "user",
-            user.map_or_else(String::new, |user| format!("{}@{}", user.user, user.database)),
-        );
-        entry
-    }
-
-    /// Writes the log line.
-    #[cold]
-    pub(crate) fn log(&self, call: &Invocation<'_>) {
-        let context = format!("conn{}", call.client.id());
-        let attributes = self.attributes(call);
-        call.server
-            .logger
-            .log(id::SLOW_QUERY, &context, "Slow query", attributes);
     }
 }

@@ -1,18 +1,16 @@
 //! Statements of a write command one by one: each of them is counted for its collection, and told in the log and in
 //! `system.profile`, by itself. A command may have a hundred thousand of them.
 
-use crate::command::profile;
 use crate::error::CommandError;
 use crate::invocation::Invocation;
-use crate::logger::Component;
 use crate::metrics::OperationKind;
-use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry};
-use crate::profiler::ProfilingLevel;
+use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry, Telling, tell};
 use crate::shown_command::ShownCommand;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
 use query::raw::{self, Elements, Frame};
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::{Namespace, OperationCounters};
@@ -24,7 +22,8 @@ pub(crate) struct StatementWatch<'s> {
     /// As the client sent it.
     statement: &'s RawDocument,
     began: Duration,
-    before: OperationCounters,
+    /// What the call had counted before; `None` where that was nothing.
+    before: Option<OperationCounters>,
     /// A statement before it has sorted.
     has_sorted: bool,
 }
@@ -39,7 +38,9 @@ impl<'s> StatementWatch<'s> {
     ) -> Self {
         // That of the statement before is none of this one's.
         call.report.plan_summary = Cow::Borrowed("");
-        call.report.is_told_by_statement = true;
+        let is_first = !std::mem::replace(&mut call.report.is_told_by_statement, true);
+        // Before its first update or delete `bulkWrite` may have inserted.
+        let is_new = is_first && call.command.name != "bulkWrite";
         let counters = call.operation.counters();
         let has_sorted = counters.forget_sort();
         Self {
@@ -47,7 +48,7 @@ impl<'s> StatementWatch<'s> {
             namespace,
             statement,
             began: call.server.env.clock.monotonic(),
-            before: counters.since(&OperationCounters::default()),
+            before: (!is_new).then(|| counters.since(&OperationCounters::default())),
             has_sorted,
         }
     }
@@ -68,35 +69,35 @@ impl<'s> StatementWatch<'s> {
         let setting = server.profiler.get(self.namespace.db());
         let slow_ms = server.parameters.slow_ms.load(Ordering::Relaxed);
         let is_slow = time.as_millis() as i64 >= slow_ms.max(0);
-        let is_logged_all = server.logger.enabled(Component::Command, 1);
-        let is_profiled_all = setting.level == ProfilingLevel::All;
-        let is_asked = is_slow || is_logged_all || is_profiled_all || setting.filter.is_some();
-        let counters = is_asked.then(|| call.operation.counters().since(&self.before));
+        let telling = Telling {
+            setting: &setting,
+            is_slow,
+            profiled_in: Some(self.namespace.db()),
+        };
+        let counted = OnceCell::new();
+        tell(call, &telling, || {
+            let counters = call.operation.counters();
+            let name = self.kind.op("update");
+            let statement = by_common_names(self.kind, self.statement);
+            OperationEntry {
+                sort: name,
+                op: name,
+                namespace: self.namespace.as_str().to_owned(),
+                command: ShownCommand::of(&statement, &[], COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX),
+                time,
+                working: time,
+                counters: match &self.before {
+                    Some(before) => counted.get_or_init(|| counters.since(before)),
+                    None => counters,
+                },
+                documents,
+                error,
+                reply: None,
+            }
+        });
         if self.has_sorted {
             // It is so of the command as a whole.
             call.operation.counters().note_sort();
-        }
-        let Some(counters) = counters else { return };
-        let name = self.kind.op("update");
-        let statement = by_common_names(self.kind, self.statement);
-        let entry = OperationEntry {
-            sort: name,
-            op: name,
-            namespace: self.namespace.as_str().to_owned(),
-            command: ShownCommand::of(&statement, &[], COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX),
-            time,
-            working: time,
-            counters: &counters,
-            documents,
-            error,
-            reply: None,
-        };
-        let is_found = profile::is_found(call, &setting, is_slow, &|| entry.profile(call));
-        if is_found || is_logged_all {
-            entry.log(call);
-        }
-        if is_profiled_all || is_found && setting.level == ProfilingLevel::Slow {
-            server.write_profile(&call.report, self.namespace.db(), &entry.profile(call));
         }
     }
 }

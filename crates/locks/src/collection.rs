@@ -163,6 +163,12 @@ impl CollectionLock {
         self.word.load(Ordering::Relaxed) & SLEEPERS != 0
     }
 
+    /// Whether all newcomers are kept out for somebody who waits for S or X. Readers are not while that one waits for
+    /// a long holder.
+    pub fn keeps_newcomers_out(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & (PENDING | READERS_PASS) == PENDING
+    }
+
     /// Changes what is known of waiters, and shows it, and whether there are long holders. Whoever may pass now is
     /// woken.
     fn change(&self, change: impl FnOnce(&mut Waiting)) {
@@ -470,6 +476,7 @@ mod tests {
             }
             let reads = Held::take(&lock, &reader, LockMode::IntentShared).unwrap();
             assert!(reads.1.is_none(), "a reader passes");
+            assert!(!lock.keeps_newcomers_out());
             assert!(
                 Held::take(&lock, &newcomer, LockMode::IntentExclusive).is_err(),
                 "a writer waits"
@@ -483,9 +490,11 @@ mod tests {
                 Held::take(&lock, &newcomer, LockMode::IntentShared).is_err(),
                 "only readers are in the way: newcomers wait again"
             );
+            assert!(lock.keeps_newcomers_out());
             drop(reads);
             assert_eq!(waiter.join().unwrap(), Ok(LockMode::Exclusive));
         });
+        assert!(!lock.keeps_newcomers_out());
         assert_eq!(lock.word.load(Ordering::Relaxed), 0);
     }
 

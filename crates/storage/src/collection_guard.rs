@@ -29,6 +29,12 @@ impl CollectionGuard {
         matches!(self.mode(), LockMode::IntentExclusive | LockMode::Exclusive)
     }
 
+    /// Whether somebody waits who wants the collection for itself, and all others are kept out meanwhile. Not while
+    /// that one waits for a transaction: it would not have the collection sooner without this lock.
+    pub fn keeps_others_out(&self) -> bool {
+        self.collection.shared.lock.keeps_newcomers_out()
+    }
+
     pub(crate) fn from_parts(collection: Arc<Collection>, held: Held) -> Self {
         let held = Arc::new(held);
         Self { collection, held }

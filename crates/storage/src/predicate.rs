@@ -3,13 +3,15 @@
 use crate::StorageError;
 use bson::RawDocument;
 use keys::Collator;
+use std::any::Any;
 use std::sync::Arc;
 
 /// Whether an operation may go on.
 pub type Check<'c> = dyn Fn() -> Result<(), StorageError> + 'c;
 
-/// Decides whether a document belongs into a partial index.
-pub trait Predicate: Send + Sync {
+/// Decides whether a document belongs into a partial index. Whoever has compiled it knows it again as what it is, and
+/// need not parse the filter once more.
+pub trait Predicate: Any + Send + Sync {
     /// True when the document belongs into the index; one that is damaged does not. Must answer the same for everybody,
     /// whoever asks, and ask `check` now and then where one document takes long: its errors are the only ones. Who goes
     /// through many documents asks between them; where nothing may end the work (replay), `check` always lets it go on.

@@ -10,11 +10,12 @@ use super::write_targets::WriteTargets;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use bson::oid::ObjectId;
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
 use collation::Collation;
-use query::expression::{Expression, check_user_variable};
-use query::value::{DocumentWriter, SharedDocument};
+use query::expression::{Expression, OuterVariable, check_user_variable};
+use query::update::Update;
+use query::value::{DocumentWriter, SharedDocument, Value};
 use std::sync::Arc;
 use storage::{IndexSpec, Namespace};
 use wire::ErrorCode;
@@ -414,12 +415,34 @@ struct Merging {
 /// The variables that the stage evaluates on each document, parsed.
 type Variables<'m> = Vec<(&'m str, Expression)>;
 
+/// The pipeline of `whenMatched`, parsed once for all documents of a batch.
+struct ParsedPipeline<'m> {
+    update: Update,
+    /// The stage's own variables, in their order.
+    variables: Vec<(&'m str, OuterVariable)>,
+}
+
+impl ParsedPipeline<'_> {
+    /// Gives the variables the values of a document. False where one of them has none there: for that document the
+    /// pipeline names a variable that there is not.
+    fn set_variables(&self, values: &RawDocument) -> Result<bool> {
+        let mut values = values.into_iter();
+        for (name, variable) in &self.variables {
+            match values.next().transpose()? {
+                Some((of, value)) if of.as_str() == *name => variable.set(Value::from_raw(value).into_owned()),
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
+
 /// Merges a batch. A document without what `on` wants has nothing of it written; else a document that cannot be
 /// merged does not keep the others from being so, and the first error is told when they are.
 pub(super) fn write_merged(call: &mut Invocation<'_>, merge: &Merge, documents: Vec<RawDocumentBuf>) -> Result<()> {
-    let variables = match merge.matched {
-        Matched::Pipeline(_) => parsed_variables(call, merge)?,
-        _ => Vec::new(),
+    let (variables, pipeline) = match &merge.matched {
+        Matched::Pipeline(stages) => (parsed_variables(call, merge)?, parsed_pipeline(call, merge, stages)),
+        _ => (Vec::new(), None),
     };
     let batch = documents
         .into_iter()
@@ -427,7 +450,7 @@ pub(super) fn write_merged(call: &mut Invocation<'_>, merge: &Merge, documents: 
     let batch = batch.collect::<Result<Vec<_>>>()?;
     let mut failed: Option<CommandError> = None;
     for merging in &batch {
-        match merge_document(call, merge, merging) {
+        match merge_document(call, merge, pipeline.as_ref(), merging) {
             Ok(()) => {}
             Err(error) if call.is_fatal(&error) => return Err(error),
             // That there is none to merge with comes behind what is wrong with a document.
@@ -460,12 +483,17 @@ fn prepare(
     })
 }
 
-fn merge_document(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -> Result<()> {
+fn merge_document(
+    call: &mut Invocation<'_>,
+    merge: &Merge,
+    pipeline: Option<&ParsedPipeline<'_>>,
+    merging: &Merging,
+) -> Result<()> {
     if merge.matched == Matched::Fail {
         return insert(call, merge, &merging.document);
     }
     for _ in 0..MERGE_RETRIES {
-        match update_matched(call, merge, merging) {
+        match update_matched(call, merge, pipeline, merging) {
             Ok(false) => {}
             // Somebody else was faster, if it is there now.
             Err(error)
@@ -521,7 +549,12 @@ fn is_there(call: &mut Invocation<'_>, merge: &Merge, filter: &RawDocument) -> R
 }
 
 /// Whether there was a document to merge with, or one was inserted by an upsert.
-fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -> Result<bool> {
+fn update_matched(
+    call: &mut Invocation<'_>,
+    merge: &Merge,
+    pipeline: Option<&ParsedPipeline<'_>>,
+    merging: &Merging,
+) -> Result<bool> {
     let mut statement = Statement::new(None);
     statement.filter = &merging.filter;
     statement.is_one_of_many = true;
@@ -540,8 +573,16 @@ fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
         }
         Matched::Replace => statement.change = RawBsonRef::Document(&merging.document),
         Matched::Pipeline(given) => {
-            constants = with_inherited(merge, &merging.variables)?;
-            (statement.change, statement.constants) = (RawBsonRef::Array(given), Some(&*constants));
+            statement.change = RawBsonRef::Array(given);
+            match pipeline {
+                Some(pipeline) if pipeline.set_variables(&merging.variables)? => {
+                    statement.parsed = Some(&pipeline.update);
+                }
+                _ => {
+                    constants = with_inherited(merge, &merging.variables)?;
+                    statement.constants = Some(&constants);
+                }
+            }
         }
         Matched::Fail => return Ok(false),
     }
@@ -566,6 +607,22 @@ fn parsed_variables<'m>(call: &Invocation<'_>, merge: &'m Merge) -> Result<Varia
     parsed.collect()
 }
 
+/// The pipeline of `whenMatched`. `None` where it cannot be parsed before its variables have values: then it is parsed
+/// for each document, for which that may fail.
+fn parsed_pipeline<'m>(call: &Invocation<'_>, merge: &'m Merge, stages: &RawArray) -> Option<ParsedPipeline<'m>> {
+    let names = merge.variables.iter().flatten().map(|(name, _)| name.as_str());
+    let variables: Vec<_> = names.map(|name| (name, OuterVariable::default())).collect();
+    let outer = variables
+        .iter()
+        .map(|(name, variable)| ((*name).to_owned(), variable.clone()));
+    let mut statement = Statement::new(None);
+    statement.change = RawBsonRef::Array(stages);
+    let expressions = call.expressions_on(&merge.into, None, merge.of_index.as_deref()).ok()?;
+    let expressions = expressions.with_constants(&merge.constants).ok()?.with_outer(outer);
+    let update = update::parse_change(&merge.into, &statement, &expressions).ok()?;
+    Some(ParsedPipeline { update, variables })
+}
+
 /// The values of `let` on a document.
 fn evaluated(call: &Invocation<'_>, variables: &Variables<'_>, document: &RawDocument) -> Result<RawDocumentBuf> {
     if variables.is_empty() {
@@ -581,7 +638,8 @@ fn evaluated(call: &Invocation<'_>, variables: &Variables<'_>, document: &RawDoc
     Ok(RawDocumentBuf::from_bytes(values)?)
 }
 
-/// The variables of the pipeline: those of the command, and the stage's own, which go before them.
+/// The variables of the pipeline where it is parsed for one document: those of the command, and the stage's own, which
+/// go before them.
 fn with_inherited(merge: &Merge, own: &RawDocument) -> Result<RawDocumentBuf> {
     let mut all = RawDocumentBuf::new();
     for field in &merge.constants {
@@ -595,4 +653,49 @@ fn with_inherited(merge: &Merge, own: &RawDocument) -> Result<RawDocumentBuf> {
         all.append(name, value);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use query::EvaluationContext;
+    use query::expression::ExpressionContext;
+    use query::matcher::MatchDetails;
+    use query::update::UpdateContext;
+    use vfs::SeededRandom;
+
+    /// It was parsed for each document.
+    #[test]
+    fn a_pipeline_that_is_parsed_once_has_the_values_that_are_set() {
+        let variables = ["v", "new"].map(|name| (name, OuterVariable::default()));
+        let outer = variables.clone().map(|(name, variable)| (name.to_owned(), variable));
+        let expressions = ExpressionContext::new(0, Arc::new(SeededRandom::new(1))).with_outer(outer);
+        let stages = rawdoc! { "u": [{ "$set": { "a": "$$new.a", "v": { "$add": ["$$v", 1] } } }] };
+        let stages = stages.get("u").expect("valid").expect("there");
+        let pipeline = ParsedPipeline {
+            update: Update::parse(stages, None, &expressions).expect("a pipeline"),
+            variables: variables.into(),
+        };
+        let context = UpdateContext {
+            now_ms: 0,
+            timestamp: bson::Timestamp { time: 1, increment: 1 },
+            keep_empty_timestamps: true,
+            details: MatchDetails::default(),
+        };
+        let old = rawdoc! { "_id": 1 };
+        for v in [5, 7] {
+            let values = rawdoc! { "v": v, "new": { "a": v * 2 } };
+            assert!(pipeline.set_variables(&values).expect("valid"));
+            let new = pipeline
+                .update
+                .apply(&old, &context, &EvaluationContext::uninterrupted())
+                .expect("applied")
+                .expect("changed");
+            let wanted = rawdoc! { "_id": 1, "a": v * 2, "v": v + 1 };
+            assert_eq!(RawDocumentBuf::from_bytes(new).expect("valid"), wanted);
+        }
+        for lacking in [rawdoc! { "new": { "a": 1 } }, rawdoc! { "v": 1 }, rawdoc! {}] {
+            assert!(!pipeline.set_variables(&lacking).expect("valid"), "{lacking:?}");
+        }
+    }
 }

@@ -8,7 +8,7 @@
 //! `_id` and nothing else need not wait for a document that was changed and is still there: it finds it, and changes
 //! its newest version.
 
-use super::update::Statement;
+use super::update::{Statement, expressions_of};
 use crate::changed_ahead::Changed;
 use crate::error::Result;
 use crate::invocation::Invocation;
@@ -39,12 +39,7 @@ fn may_meet_changed(call: &Invocation<'_>, namespace: &Namespace, statement: &St
         1..=MATCHED_MAX => {}
         _ => return true,
     }
-    let matcher = call
-        .expressions_on(namespace, statement.variables, statement.collation)
-        .and_then(|expressions| match statement.constants {
-            Some(constants) => expressions.with_constants(constants).map_err(Into::into),
-            None => Ok(expressions),
-        })
+    let matcher = expressions_of(call, namespace, statement)
         // One for text or for distances needs an index, and is refused here.
         .and_then(|expressions| Ok(Matcher::parse(statement.filter, &expressions)?));
     let Ok(matcher) = matcher else { return true };

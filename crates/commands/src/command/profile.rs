@@ -9,7 +9,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Report};
 use crate::logger::id;
 use crate::metrics::OperationKind;
-use crate::profiler::{BYTES, COLLECTION, LOCAL_BYTES_MAX, ProfileFilter, ProfilingLevel, Setting};
+use crate::profiler::{BYTES, COLLECTION, LOCAL_BYTES_MAX, ProfileFilter, ProfilingLevel};
 use crate::reply::Reply;
 use crate::server::Server;
 use auth::{Action, Target};
@@ -218,19 +218,16 @@ pub fn check_dropped(server: &Server, namespace: &Namespace) -> Result<()> {
     }
 }
 
-/// Is an operation one of those that are to be seen: does the filter find it, whose document `entry` makes, or is it
-/// slow and one of those that `sampleRate` takes?
-pub fn is_found(call: &Invocation<'_>, setting: &Setting, is_slow: bool, entry: &dyn Fn() -> Document) -> bool {
-    match &setting.filter {
-        None => is_slow && is_sampled(call),
-        // What it cannot be asked about it does not find.
-        Some(filter) => RawDocumentBuf::try_from(&entry())
-            .is_ok_and(|entry| filter.matcher.matches(&entry, &call.evaluation()).unwrap_or(false)),
-    }
+/// Does the filter find an operation of which `entry` is told?
+pub(crate) fn finds(call: &Invocation<'_>, filter: &ProfileFilter, entry: &Document) -> bool {
+    // What it cannot be asked about it does not find.
+    RawDocumentBuf::try_from(entry)
+        .is_ok_and(|entry| filter.matcher.matches(&entry, &call.evaluation()).unwrap_or(false))
 }
 
-/// Drawn once a call: its statements are told together with it.
-fn is_sampled(call: &Invocation<'_>) -> bool {
+/// Is a slow operation one of those that `sampleRate` takes? Drawn once a call: its statements are told together with
+/// it.
+pub(crate) fn is_sampled(call: &Invocation<'_>) -> bool {
     let drawn = &call.report.is_sampled;
     let is_sampled = drawn.get().unwrap_or_else(|| {
         let rate = call.server.profiler.sample_rate();
@@ -244,12 +241,12 @@ fn is_sampled(call: &Invocation<'_>) -> bool {
 impl Server {
     /// Writes the document of an operation. What cannot be written is missing: the operation itself is done. Of one
     /// call no more is written then: each of its statements would wait as long as this one has.
-    pub(crate) fn write_profile(self: &Arc<Self>, report: &Report, database: &str, entry: &Document) {
+    pub(crate) fn write_profile(self: &Arc<Self>, report: &Report, database: &str, entry: Document) {
         if report.is_profile_lost.get() {
             return;
         }
         let mut document = doc! { "_id": ObjectId::new() };
-        document.extend(entry.clone());
+        document.extend(entry);
         let written = RawDocumentBuf::try_from(&document)
             .map_err(CommandError::from)
             .and_then(|document| self.put_profile(&Namespace::new(database, COLLECTION)?, document));

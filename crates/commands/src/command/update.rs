@@ -1,7 +1,9 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
+mod change;
 mod supplied;
 
+pub(super) use self::change::{expressions_of, parse_change};
 use self::supplied::supplied;
 use super::find::{empty_document, hint, optional};
 use super::insert::{open_or_create, writes_allowed};
@@ -26,7 +28,7 @@ use bytes::Bytes;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::plan::Hint;
-use query::timeseries::{BUCKET_DEPTH_MAX, measurements_in, with_ordered_meta};
+use query::timeseries::{measurements_in, with_ordered_meta};
 use query::update::{Update, UpdateContext};
 use query::{EvaluationContext, QueryError, raw};
 use storage::{Collection, Kept, Namespace, StatementKind, StatementResult, StorageError, UpdateForm};
@@ -64,6 +66,8 @@ pub struct Statement<'a> {
     pub change: RawBsonRef<'a>,
     /// How the change is to be read.
     pub form: ChangeForm,
+    /// The change as it was read before, for many statements that are alike.
+    pub parsed: Option<&'a Update>,
     /// `c` of a statement: constants for a pipeline.
     pub constants: Option<&'a RawDocument>,
     /// An upsert inserts the constant `new`, and not what the pipeline makes of the filter.
@@ -103,6 +107,7 @@ impl<'a> Statement<'a> {
             filter: empty_document(),
             change: RawBsonRef::Null,
             form: ChangeForm::Statement,
+            parsed: None,
             constants: None,
             inserts_supplied: false,
             array_filters: None,
@@ -361,7 +366,7 @@ pub enum Images {
 /// A statement made ready: parsed once, used for every document.
 struct Prepared<'a> {
     statement: &'a Statement<'a>,
-    update: Update,
+    update: &'a Update,
     expressions: ExpressionContext,
 }
 
@@ -418,7 +423,20 @@ fn run_ahead(
     if let Some(result) = call.retried(statement.id)? {
         return Updated::before_retry(result, statement, images);
     }
-    let prepared = prepare(call, namespace, statement)?;
+    let expressions = expressions_of(call, namespace, statement)?;
+    let own;
+    let update = match statement.parsed {
+        Some(parsed) => parsed,
+        None => {
+            own = parse_change(namespace, statement, &expressions)?;
+            &own
+        }
+    };
+    let prepared = Prepared {
+        statement,
+        update,
+        expressions,
+    };
     multi::begin(call, namespace, statement)?;
     let mut tries = 0;
     loop {
@@ -455,60 +473,28 @@ fn run_ahead(
     }
 }
 
-/// Parses a statement.
-fn prepare<'a>(call: &Invocation<'_>, namespace: &Namespace, statement: &'a Statement<'a>) -> Result<Prepared<'a>> {
-    let mut expressions = call.expressions_on(namespace, statement.variables, statement.collation)?;
-    if let Some(constants) = statement.constants {
-        expressions = expressions.with_constants(constants)?;
-    }
-    let mut update = match (statement.change, statement.form) {
-        (RawBsonRef::Document(document), ChangeForm::Document) => Update::document(document),
-        (RawBsonRef::Document(difference), ChangeForm::Difference) => Update::delta(difference)?,
-        (change, _) => Update::parse(change, statement.array_filters, &expressions)?,
-    };
-    if namespace.collection().starts_with(storage::BUCKETS_PREFIX) {
-        update = update.with_depth_max(BUCKET_DEPTH_MAX);
-    }
-    if statement.constants.is_some() && !update.is_pipeline() {
-        return Err(CommandError::new(
-            ErrorCode(51198),
-            "Constant values may only be specified for pipeline updates",
-        ));
-    }
-    if update.is_replacement() && statement.multi {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "multi update is not supported for replacement-style update",
-        ));
-    }
-    Ok(Prepared {
-        statement,
-        update,
-        expressions,
-    })
-}
-
 /// Whether a statement makes another document of one, which its filter matches, and whether scripts tell that: for
 /// `explain`, which writes nothing.
-pub fn would_change<'a>(
+pub fn would_change(
     call: &Invocation<'_>,
     namespace: &Namespace,
-    statement: &'a Statement<'a>,
+    statement: &Statement<'_>,
 ) -> Result<(
-    impl Fn(&RawDocument) -> std::result::Result<bool, QueryError> + use<'a>,
+    impl Fn(&RawDocument) -> std::result::Result<bool, QueryError> + use<>,
     bool,
 )> {
-    let prepared = prepare(call, namespace, statement)?;
-    let filter = Matcher::parse_ordered(statement.filter, &prepared.expressions)?;
+    let expressions = expressions_of(call, namespace, statement)?;
+    let update = parse_change(namespace, statement, &expressions)?;
+    let filter = Matcher::parse_ordered(statement.filter, &expressions)?;
     let operation = call.operation.clone();
-    let context = update_context(call, &prepared, MatchDetails::default());
-    let runs_scripts = prepared.update.runs_scripts();
+    let context = update_context(call, statement, MatchDetails::default());
+    let runs_scripts = update.runs_scripts();
     let changes = move |document: &RawDocument| {
         let evaluation = EvaluationContext::new(&operation);
         let mut details = MatchDetails::default();
         filter.matches_with_details(document, &evaluation, &mut details)?;
         let context = UpdateContext { details, ..context };
-        Ok(prepared.update.apply(document, &context, &evaluation)?.is_some())
+        Ok(update.apply(document, &context, &evaluation)?.is_some())
     };
     Ok((changes, runs_scripts))
 }
@@ -679,7 +665,7 @@ fn applied(
     {
         return Ok(Applied::Unmatched);
     }
-    let context = update_context(call, prepared, details);
+    let context = update_context(call, prepared.statement, details);
     let Some(new) = prepared.update.apply(old, &context, evaluation)? else {
         return Ok(Applied::Same);
     };
@@ -715,11 +701,11 @@ fn left_as_seen(
     }
 }
 
-fn update_context(call: &Invocation<'_>, prepared: &Prepared<'_>, details: MatchDetails) -> UpdateContext {
+fn update_context(call: &Invocation<'_>, statement: &Statement<'_>, details: MatchDetails) -> UpdateContext {
     UpdateContext {
         now_ms: call.operation.started_ms(),
         timestamp: call.server.next_timestamp(),
-        keep_empty_timestamps: prepared.statement.keep_empty_timestamps,
+        keep_empty_timestamps: statement.keep_empty_timestamps,
         details,
     }
 }
@@ -735,10 +721,10 @@ fn upsert(
     let supplied = supplied(prepared.statement)?
         .map(|document| Update::parse(RawBsonRef::Document(document), None, &prepared.expressions))
         .transpose()?;
-    let made = supplied.as_ref().unwrap_or(&prepared.update).upsert(
+    let made = supplied.as_ref().unwrap_or(prepared.update).upsert(
         matcher,
         ObjectId::new(),
-        &update_context(call, prepared, MatchDetails::default()),
+        &update_context(call, prepared.statement, MatchDetails::default()),
         &call.evaluation(),
     )?;
     let made = RawDocumentBuf::from_bytes(made)?;

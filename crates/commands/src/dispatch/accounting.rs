@@ -1,13 +1,11 @@
 //! What is counted, logged and profiled of a call that is over.
 
 use super::{Call, Running};
-use crate::command::profile;
 use crate::error::Result;
 use crate::invocation::Invocation;
-use crate::logger::Component;
 use crate::metrics::{OperationKind, TopUse};
-use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry, ReplyEntry};
-use crate::profiler::{self, ProfilingLevel};
+use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry, ReplyEntry, Telling, tell};
+use crate::profiler::COLLECTION;
 use crate::server::Server;
 use crate::shown_command::{Sequences, ShownCommand, shown_namespace};
 use bson::raw::RawDocument;
@@ -81,25 +79,17 @@ impl Call<'_> {
                 ("ndeleted", report.n_deleted),
             ],
         };
-        let entry = || self.entry(invocation, &finished);
         // A cursor that follows the profile would find its own last step for ever.
-        let namespace = invocation.report.namespace.as_ref();
-        let is_following =
-            kind == OperationKind::GetMore && namespace.is_some_and(|ns| ns.collection() == profiler::COLLECTION);
-        let is_logged = profile::is_found(invocation, profiling, is_slow, &|| entry().profile(invocation));
-        let is_profiled = match profiling.level {
-            // `bulkWrite` is one of `admin`, and its statements are told in the databases of their collections.
-            _ if is_following || is_told_by_statement && self.command.name != "bulkWrite" => false,
-            ProfilingLevel::Off => false,
-            ProfilingLevel::Slow => is_logged,
-            ProfilingLevel::All => true,
+        let followed = report.namespace.as_ref().filter(|_| kind == OperationKind::GetMore);
+        let is_following = followed.is_some_and(|ns| ns.collection() == COLLECTION);
+        // `bulkWrite` is one of `admin`, and its statements are told in the databases of their collections.
+        let is_told_already = is_told_by_statement && self.command.name != "bulkWrite";
+        let telling = Telling {
+            setting: profiling,
+            is_slow,
+            profiled_in: (!is_following && !is_told_already).then_some(invocation.database),
         };
-        if is_logged || server.logger.enabled(Component::Command, 1) {
-            entry().log(invocation);
-        }
-        if is_profiled {
-            server.write_profile(report, invocation.database, &entry().profile(invocation));
-        }
+        tell(invocation, &telling, || self.entry(invocation, &finished));
     }
 
     /// What log lines and `system.profile` tell of the call, which took so long, and worked so long.

@@ -4,7 +4,8 @@
 use super::{Bench, code, first_batch, succeeded};
 use crate::Request;
 use crate::logger::Ring;
-use crate::profiler::ProfilingLevel;
+use crate::operation_entry::{Telling, tell};
+use crate::profiler::{ProfilingLevel, Setting};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use serde_json::Value;
 
@@ -140,6 +141,49 @@ fn statements_are_told_one_by_one() {
     bench.ok(doc! { "profile": 0, "filter": "unset" });
     assert_eq!(profile(&bench, doc! { "command.q.a": 0 }).len(), 2);
     assert_eq!(profile(&bench, doc! { "command.q._id": 1 }).len(), 1);
+}
+
+/// What was told of a slow statement was made before it was known whether anybody is to be told.
+#[test]
+fn nothing_is_made_of_an_operation_that_is_told_nowhere() {
+    let bench = Bench::new();
+    bench.ok(doc! { "profile": 0, "slowms": 0, "sampleRate": 0.0 });
+    let told = |setting: &Setting, is_slow: bool| {
+        bench
+            .server
+            .own_call(|call| {
+                let telling = Telling {
+                    setting,
+                    is_slow,
+                    profiled_in: Some("test"),
+                };
+                tell(call, &telling, || panic!("nobody asks for it"));
+                Ok(())
+            })
+            .unwrap();
+    };
+    let slow = Setting {
+        level: ProfilingLevel::Slow,
+        filter: None,
+    };
+    for setting in [Setting::default(), slow] {
+        told(&setting, false);
+        told(&setting, true);
+    }
+    // It is made once, for the filter, the log and the profile.
+    bench.ok(doc! { "profile": 2, "sampleRate": 1.0 });
+    bench.ok(doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 }, "upsert": true }] });
+    bench.ok(doc! { "profile": 1, "filter": { "command.q._id": 2 } });
+    bench.ok(doc! { "update": "c", "updates": [{ "q": { "_id": 2 }, "u": { "a": 2 }, "upsert": true }] });
+    bench.ok(doc! { "profile": 0, "filter": "unset", "slowms": 100 });
+    let lines = slow_lines(&bench);
+    for id in [1, 2] {
+        let entries = profile(&bench, doc! { "command.q._id": id });
+        let of_line: Vec<_> = lines.iter().filter(|line| line["command"]["q"]["_id"] == id).collect();
+        assert_eq!((entries.len(), of_line.len()), (1, 1), "{entries:?} {of_line:?}");
+        let keys = entries[0].get_i64("keysInserted").ok();
+        assert_eq!(of_line[0]["keysInserted"].as_i64(), keys);
+    }
 }
 
 #[test]

@@ -241,6 +241,44 @@ fn merge_knows_the_variables_of_its_command() {
     assert_eq!(both, doc! { "_id": 1, "n": 1, "r": 9, "s": "own", "t": 8 });
 }
 
+/// It is parsed once, with the values of none of them.
+#[test]
+fn the_pipeline_of_merge_sees_the_values_of_each_document_of_a_batch() {
+    let bench = Bench::new();
+    let documents: Vec<Document> = (0..50).map(|n| doc! { "_id": n, "a": n, "by": n % 5 }).collect();
+    bench.insert("c", &documents);
+    let there: Vec<Document> = (0..50).map(|n| doc! { "_id": n, "n": 1 }).collect();
+    bench.insert("d", &there);
+    let stage = merge(doc! {
+        "into": "d", "let": { "twice": { "$multiply": ["$a", 2] }, "list": ["$a", "$gone"] },
+        "whenMatched": [
+            { "$set": { "n": { "$add": ["$n", "$$twice", "$$plus"] }, "list": "$$list" } },
+            // What divides by zero is not computed for those that would.
+            { "$set": { "by": { "$cond": [{ "$eq": ["$$new.by", 0] }, null, { "$divide": [60, "$$new.by"] }] } } },
+            { "$replaceWith": { "$mergeObjects": ["$$ROOT", { "same": { "$eq": ["$$new.by", "$$new.a"] } }] } },
+        ],
+    });
+    bench.ok(doc! { "aggregate": "c", "pipeline": [stage], "cursor": {}, "let": { "plus": 100, "twice": "hidden" } });
+    let wanted: Vec<Document> = (0..50)
+        .map(|n| {
+            let by = match n % 5 {
+                0 => Bson::Null,
+                by => Bson::Double(60.0 / f64::from(by)),
+            };
+            doc! { "_id": n, "n": 101 + 2 * n, "list": [n, null], "by": by, "same": n % 5 == n }
+        })
+        .collect();
+    assert_eq!(bench.find("d", doc! {}), wanted);
+    // A value that is not there is no variable, for its document alone.
+    bench.ok(doc! { "update": "c", "updates": [{ "q": { "_id": 7 }, "u": { "$unset": { "a": 1 } } }] });
+    let stage = merge(doc! {
+        "into": "d", "let": { "a": "$a" }, "whenMatched": [{ "$set": { "seen": "$$a" } }], "whenNotMatched": "fail",
+    });
+    assert_eq!(bench.aggregate_code("c", &[stage]), 17276);
+    assert_eq!(bench.find("d", doc! { "seen": { "$exists": true } }).len(), 49);
+    assert_eq!(bench.find("d", doc! { "seen": 8 }).len(), 1);
+}
+
 #[test]
 fn merge_into_what_it_reads_ends() {
     let bench = bench();

@@ -7,7 +7,8 @@ use super::find::{Memory, expression_context, plan};
 use super::index_only::{covering_fields, first_of_each};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::shown_sort;
-use super::stage::{Flow, Stage};
+use super::stage::{Flow, Ran, Stage};
+use super::trial::RESULTS_MAX;
 use super::view::{collation_of_view, makes_measurements};
 use super::view_graph::check_views_read;
 use crate::QueryError;
@@ -99,6 +100,8 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
                     planned,
                     is_hinted,
                     count,
+                    counted: 0,
+                    has_all: false,
                     done: false,
                 }),
                 None => pipeline.run(Box::new(source))?,
@@ -442,6 +445,8 @@ pub(crate) fn open_foreign(
                     planned,
                     is_hinted: false,
                     count,
+                    counted: 0,
+                    has_all: false,
                     done: false,
                 })),
                 None => pipeline.run(Box::new(source)),
@@ -462,6 +467,10 @@ struct CountSource {
     /// An index that the client names may be without some documents, which are not counted then.
     is_hinted: bool,
     count: CountOnly,
+    /// Counted in the trial of a plan that was started anew.
+    counted: u64,
+    /// That is all there is to count.
+    has_all: bool,
     done: bool,
 }
 
@@ -477,13 +486,13 @@ impl stages::Stage for CountSource {
             )
         })?;
         let mut planned = self.planned.lock();
-        let mut n = 0;
+        let mut n = std::mem::take(&mut self.counted);
         let counts_all = planned.query.filter.is_none() && planned.query.near.is_none() && !self.is_hinted;
         // The number in memory is that of the newest state.
         if counts_all && data.is_newest() {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
-        } else {
+        } else if !std::mem::take(&mut self.has_all) {
             planned.run(ExecContext::of(data), None, &mut |_| {
                 n += 1;
                 Ok(Flow::Continue)
@@ -496,8 +505,22 @@ impl stages::Stage for CountSource {
         let Some(data) = context.execution.data() else {
             return Ok(false);
         };
+        let (context, mut planned) = (ExecContext::of(data), self.planned.lock());
         self.done = false;
-        self.planned.lock().restart(ExecContext::of(data))
+        self.counted = 0;
+        self.has_all = false;
+        if !planned.restart(context)? {
+            return Ok(false);
+        }
+        let ran = planned.try_anew(context, &mut |_| {
+            self.counted += 1;
+            Ok(match self.counted {
+                RESULTS_MAX.. => Flow::Stop,
+                _ => Flow::Continue,
+            })
+        })?;
+        self.has_all = ran == Some(Ran::Exhausted);
+        Ok(ran.is_some())
     }
 }
 

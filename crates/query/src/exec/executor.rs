@@ -10,9 +10,9 @@ use super::id_lookup::IdLookup;
 use super::pipeline::PipelineRun;
 use super::row::{Row, as_document};
 use super::stage::{Flow, Ran, Stage};
-use super::trial::{Trial, try_cached};
+use super::trial::{Trial, rows_of_trial, try_cached};
 use crate::QueryError;
-use crate::evaluation::{EvaluationContext, StageMemory};
+use crate::evaluation::{EvaluationContext, StageMemory, is_interruption};
 use crate::history::ResumeToken;
 use crate::matcher::Matcher;
 use crate::plan::cache::plan_cache;
@@ -115,9 +115,9 @@ impl Planned {
         })
     }
 
-    /// Starts the same plan anew; one of the cache is not tried again. False where there has to be another race, where
-    /// another definition of the collection is in force, and where not all indexes may be used: which ones, only the
-    /// planning of the whole query knows.
+    /// Starts the same plan anew, to be tried with [`Planned::try_anew`]. False where there has to be another race,
+    /// where another definition of the collection is in force, and where not all indexes may be used: which ones, only
+    /// the planning of the whole query knows.
     pub(crate) fn restart(&mut self, context: ExecContext<'_>) -> Result<bool, QueryError> {
         let Some((candidate, cached)) = self.built_of.take().filter(|_| !self.is_restricted) else {
             return Ok(false);
@@ -161,28 +161,66 @@ impl Planned {
         guard: &CollectionGuard,
         results_max: u64,
     ) -> Result<Trial, QueryError> {
-        let Some((candidate, Some((shape, works)))) = &self.built_of else {
+        let Some(works) = self.tried_works() else {
             return Ok(Trial::Stood);
         };
-        // The collection is locked here, and a script may never end.
-        if self.query.runs_scripts {
-            return Ok(Trial::Stood);
-        }
         let mut held = HeldRows::default();
-        let trial = try_cached(context, guard, &mut self.stage, *works, results_max, &mut held)?;
+        let trial = try_cached(context, guard, &mut self.stage, works, results_max, &mut held)?;
         match trial {
             Trial::Stood => {
                 self.held = held;
                 self.count_examined(context);
             }
-            Trial::TooMuchWork => {
-                if let Some(choice) = candidate.choice() {
-                    plan_cache().deactivate(*shape, &choice, *works);
-                }
-            }
+            Trial::TooMuchWork => self.leave_cache(),
             Trial::Failed => {}
         }
         Ok(trial)
+    }
+
+    /// The first run of a plan that was started anew: one of the cache is tried in it, see [`super::trial`], and any
+    /// other is not run yet. `None` where it does not stand the trial: what `receive` has got of it must be forgotten
+    /// then, and it must not be run.
+    pub(crate) fn try_anew(
+        &mut self,
+        context: ExecContext<'_>,
+        receive: &mut super::stage::Receiver<'_>,
+    ) -> Result<Option<Ran>, QueryError> {
+        let Some(works) = self.tried_works() else {
+            return Ok(Some(Ran::Stopped));
+        };
+        match self.run_rows(context, None, Some(rows_of_trial(works)), receive) {
+            Ok(Ran::Yield) => {
+                self.leave_cache();
+                context.op.counters().replanned.add(1);
+                Ok(None)
+            }
+            Ok(ran) => {
+                self.held.are_all = ran == Ran::Exhausted;
+                self.count_examined(context);
+                Ok(Some(ran))
+            }
+            Err(error) if is_interruption(&error) => Err(error),
+            Err(_) => {
+                context.op.check_now().map_err(storage::StorageError::from)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The work that the cache knows of the plan, if it is one of the cache that is to be tried. Scripts do not run in
+    /// trials: one may never end.
+    fn tried_works(&self) -> Option<u64> {
+        let (_, cached) = self.built_of.as_ref()?;
+        cached.map(|(_, works)| works).filter(|_| !self.query.runs_scripts)
+    }
+
+    /// The plan has worked too much: the cache gives it no more.
+    fn leave_cache(&self) {
+        if let Some((candidate, Some((shape, works)))) = &self.built_of
+            && let Some(choice) = candidate.choice()
+        {
+            plan_cache().deactivate(*shape, &choice, *works);
+        }
     }
 
     /// Adds what was examined since the last time to the operation's figures.
@@ -199,7 +237,21 @@ impl Planned {
     pub(crate) fn run(
         &mut self,
         context: ExecContext<'_>,
+        locked: Option<CollectionGuard>,
+        receive: &mut super::stage::Receiver<'_>,
+    ) -> Result<Ran, QueryError> {
+        let ran = self.run_rows(context, locked, None, receive)?;
+        self.count_examined(context);
+        Ok(ran)
+    }
+
+    /// As [`Planned::run`], where it looks at `rows_max` rows at most: [`Ran::Yield`] when that was not enough. What
+    /// was examined is still to be counted.
+    fn run_rows(
+        &mut self,
+        context: ExecContext<'_>,
         mut locked: Option<CollectionGuard>,
+        mut rows_max: Option<u32>,
         receive: &mut super::stage::Receiver<'_>,
     ) -> Result<Ran, QueryError> {
         let evaluation = EvaluationContext::new(context.op).with_scripts(context.scripts);
@@ -218,7 +270,10 @@ impl Planned {
             // Declared before the view, which goes first.
             let mut guard = Some(guard);
             let view = context.data().view()?;
-            let mut run = Run::new(context, &view, &self.collection, &evaluation);
+            let mut run = match rows_max {
+                Some(rows) => Run::with_budget(context, &view, &self.collection, &evaluation, rows),
+                None => Run::new(context, &view, &self.collection, &evaluation),
+            };
             // A script may never end, and whoever wants the collection for itself would wait for it, with all who come
             // behind. The view keeps what it shows, whatever becomes of the collection.
             if self.query.runs_scripts {
@@ -227,6 +282,10 @@ impl Planned {
             }
             match self.stage.run(&run, receive)? {
                 Ran::Yield => {
+                    rows_max = rows_max.map(|_| run.rows_left());
+                    if rows_max == Some(0) {
+                        break Ran::Yield;
+                    }
                     self.stage.save();
                     context.op.counters().yields.add(1);
                 }
@@ -234,7 +293,6 @@ impl Planned {
             }
         };
         self.stage.save();
-        self.count_examined(context);
         Ok(result)
     }
 

@@ -3,7 +3,7 @@
 use super::context::ExecContext;
 use super::executor::Planned;
 use super::known::RowMetadata;
-use super::stage::{Flow, Ran};
+use super::stage::{Flow, Ran, Receiver};
 use crate::QueryError;
 use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
@@ -134,14 +134,20 @@ impl PlanSource {
         Ok((source, facts, planned))
     }
 
-    fn read_ahead(&mut self, context: ExecContext<'_>) -> Result<(), QueryError> {
-        let (rows_max, mut bytes) = (self.ahead_max, 0);
-        self.ahead_max = (self.ahead_max * 4).min(AHEAD_MAX);
+    /// Reads as many rows ahead as `run` of the plan gives, or so many. False where that tells that the plan is of no
+    /// use.
+    fn read_ahead(
+        &mut self,
+        context: ExecContext<'_>,
+        rows_max: usize,
+        run: impl FnOnce(&mut Planned, &mut Receiver<'_>) -> Result<Option<Ran>, QueryError>,
+    ) -> Result<bool, QueryError> {
+        let mut bytes = 0;
         let (ahead, known) = (&mut self.ahead, &mut self.known);
         let mut last = 0;
         let evaluation = EvaluationContext::new(context.op);
         let mut planned = self.planned.lock();
-        let ran = planned.run(context, None, &mut |row| {
+        let ran = run(&mut planned, &mut |row| {
             let document = row.document.to_bytes();
             // Documents of one page lie near each other; one that is alone may hold all of its page.
             let start = document.as_ptr().addr();
@@ -161,8 +167,8 @@ impl PlanSource {
         let (keys, docs) = planned.stage.totals();
         self.facts.keys.store(keys, Ordering::Relaxed);
         self.facts.docs.store(docs, Ordering::Relaxed);
-        self.facts.ended.store(ran == Ran::Exhausted, Ordering::Relaxed);
-        Ok(())
+        self.facts.ended.store(ran == Some(Ran::Exhausted), Ordering::Relaxed);
+        Ok(ran.is_some())
     }
 }
 
@@ -175,7 +181,11 @@ impl stages::Stage for PlanSource {
                     "a collection is read by an execution without storage",
                 )
             })?;
-            self.read_ahead(ExecContext::of(data))?;
+            let (context, rows_max) = (ExecContext::of(data), self.ahead_max);
+            self.ahead_max = (rows_max * 4).min(AHEAD_MAX);
+            self.read_ahead(context, rows_max, |planned, receive| {
+                planned.run(context, None, receive).map(Some)
+            })?;
         }
         Ok(self.ahead.pop_front())
     }
@@ -187,7 +197,13 @@ impl stages::Stage for PlanSource {
         self.ahead.clear();
         self.ahead_max = FIRST_AHEAD;
         self.facts.ended.store(false, Ordering::Relaxed);
-        self.planned.lock().restart(ExecContext::of(data))
+        let context = ExecContext::of(data);
+        if !self.planned.lock().restart(context)? {
+            return Ok(false);
+        }
+        self.read_ahead(context, FIRST_AHEAD, |planned, receive| {
+            planned.try_anew(context, receive)
+        })
     }
 }
 

@@ -9,7 +9,13 @@
 //! A cached plan runs alone, and what it gives is held back until it has given a first batch or has ended. It fails
 //! where it works many times what it did in its race: the values of this query are not those that it won for. Then
 //! nothing of it has been seen, and there is a race. After a trial that it stood it is watched no more. The collection
-//! is locked meanwhile, so a trial that takes long ends: the plan goes on from there as one that stood it.
+//! is locked meanwhile, so a trial that takes long ends, and so does one for which somebody waits who wants the
+//! collection for itself, with all who come behind: the plan goes on from there as one that stood it. One that
+//! waits for a transaction ends no trial: it would not have the collection sooner, and readers pass it.
+//!
+//! One that a `$lookup` starts anew, for the next document with other values of its variables, is tried each time:
+//! what it gives is held back where it is read ahead in any case, and nothing is locked that a run would not lock
+//! ([`super::executor::Planned::try_anew`]).
 
 use super::context::{ExecContext, Run};
 use super::held::HeldRows;
@@ -25,7 +31,7 @@ use storage::{CollectionGuard, StorageError};
 pub(crate) const RESULTS_MAX: u64 = 101;
 /// Bytes that the trial of a cached plan holds back.
 const HELD_BYTES_MAX: usize = 4 << 20;
-/// The trial of a cached plan ends after this time: who wants the collection for itself waits for it.
+/// The trial of a cached plan ends after this time.
 const TIME_MAX: Duration = Duration::from_secs(1);
 /// Rows looked at in the first turn, and in all turns of one candidate.
 const FIRST_TURN_ROWS: u32 = 32;
@@ -141,6 +147,12 @@ pub(crate) fn race(
     Ok(Outcome::of(runners, winner.unwrap_or(0), false))
 }
 
+/// The rows that a cached plan may look at in its trial, by the work of its race.
+pub(crate) fn rows_of_trial(works: u64) -> u32 {
+    let works_max = works.max(WORKS_MIN).saturating_mul(WORKS_FACTOR);
+    u32::try_from(works_max).unwrap_or(u32::MAX)
+}
+
 /// Runs a cached plan until it has given `results_max` rows, as many as may be held back, or all of them, or until it
 /// has failed. What it has given is in `held`. `works` is the work of its race.
 pub(crate) fn try_cached(
@@ -153,8 +165,7 @@ pub(crate) fn try_cached(
 ) -> Result<Trial, QueryError> {
     let started = context.op.clock().monotonic();
     let evaluation = EvaluationContext::new(context.op).with_scripts(context.scripts);
-    let works_max = works.max(WORKS_MIN).saturating_mul(WORKS_FACTOR);
-    let mut left = u32::try_from(works_max).unwrap_or(u32::MAX);
+    let mut left = rows_of_trial(works);
     loop {
         let view = context.data().view()?;
         let run = Run::with_budget(context, &view, guard, &evaluation, left);
@@ -170,7 +181,8 @@ pub(crate) fn try_cached(
                 if left == 0 {
                     return Ok(Trial::TooMuchWork);
                 }
-                if context.op.clock().monotonic().saturating_sub(started) >= TIME_MAX {
+                let time = context.op.clock().monotonic().saturating_sub(started);
+                if time >= TIME_MAX || guard.keeps_others_out() {
                     return Ok(Trial::Stood);
                 }
             }

@@ -54,7 +54,7 @@ use bounds::{FOLDED_BYTES_MAX, bounded};
 pub(crate) use bounds::{check_result_bytes, finished_document};
 pub(crate) use gathered::{Gathered, elements};
 use operator::{Apply, NamedOperator, Operator};
-pub(crate) use outer::OuterVariable;
+pub use outer::OuterVariable;
 pub use parse::check_user_variable;
 pub(crate) use parse::{is_expression, render};
 pub use path::FieldPath;
@@ -261,7 +261,7 @@ impl ExpressionContext {
     }
 
     /// The same context with these variables, whose values change, in place of the old ones of the same names.
-    pub(crate) fn with_outer(&self, variables: impl IntoIterator<Item = (String, OuterVariable)>) -> Self {
+    pub fn with_outer(&self, variables: impl IntoIterator<Item = (String, OuterVariable)>) -> Self {
         let outer = variables.into_iter();
         self.with(outer.map(|(name, variable)| (name, Variable::Outer(variable))))
     }

@@ -1,5 +1,6 @@
 //! Filters of partial indexes, for the storage layer.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
@@ -108,6 +109,13 @@ fn refusal(expr: &MatchExpr) -> QueryError {
 
 /// The compiled filter of a partial index.
 struct PartialFilter(Matcher);
+
+/// What an index's predicate asks of documents; `None` of one that another compiler has made.
+pub(crate) fn partial_filter(predicate: &Arc<dyn Predicate>) -> Option<&MatchExpr> {
+    let predicate: &dyn Any = &**predicate;
+    let filter = predicate.downcast_ref::<PartialFilter>()?;
+    Some(filter.0.root())
+}
 
 impl Predicate for PartialFilter {
     /// Other errors than those of `check` are the document's and the same for everybody: the filter has no `$expr`, and

@@ -42,9 +42,9 @@ pub use tree::{BitOp, BitTest, ExprPredicate, InList, MatchExpr, Test, TypeSet, 
 
 pub use crate::expression::ExpressionContext as ParseContext;
 
+pub(crate) use compile::partial_filter;
 pub(crate) use evaluate::{Scope, equals};
 pub(crate) use number::integral;
-use parse::Origin;
 pub(crate) use parse::{ValuePredicate, array_filter, element_condition, is_operators, names_expr, pull_condition};
 
 /// How deep filters may nest.
@@ -194,11 +194,6 @@ pub(crate) fn text_in(expr: &MatchExpr) -> Option<&Arc<TextTest>> {
 /// Whether a part of a filter matches on its own.
 pub(crate) fn matches_expr(expr: &MatchExpr, document: &RawDocument, scope: Scope<'_>) -> Result<bool, QueryError> {
     evaluate::matches(expr, document, scope, None)
-}
-
-/// Parses the filter of an index that is there: it has no variables, no `$expr` and no collation.
-pub(crate) fn parse_partial(filter: &RawDocument) -> Result<MatchExpr, QueryError> {
-    parse::partial_filter(filter, Origin::Stored)
 }
 
 impl MatchExpr {

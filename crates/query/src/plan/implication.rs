@@ -7,9 +7,8 @@ use super::convert::Converter;
 use super::encode::{StringKeys, may_have_strings};
 use super::leaf::Leaf;
 use super::predicate::Predicate;
-use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, parse_partial};
+use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, partial_filter};
 use crate::raw::Constant;
-use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use keys::FieldKind;
 use std::cell::RefCell;
@@ -22,24 +21,23 @@ const DEPTH_MAX: usize = 20;
 
 /// True when every document that matches `filter` is in the index.
 pub(crate) fn holds_matches(index: &Index, filter: Option<&Matcher>) -> bool {
-    index
-        .partial_filter()
-        .is_none_or(|partial| implies(filter, partial, index.collation().is_some()))
+    let Some(predicate) = index.predicate() else {
+        return true;
+    };
+    partial_filter(predicate).is_some_and(|partial| implies(filter, partial, index.collation().is_some()))
 }
 
 /// True when every document that matches `filter` matches `partial`. Which documents match `partial` depends on the
 /// order of strings in the index: `is_collated` where that is not the binary one.
-fn implies(filter: Option<&Matcher>, partial: &RawDocument, is_collated: bool) -> bool {
-    if partial.is_empty() {
+fn implies(filter: Option<&Matcher>, partial: &MatchExpr, is_collated: bool) -> bool {
+    if matches!(partial, MatchExpr::AlwaysTrue) {
         return true;
     }
-    let (Some(filter), Ok(partial)) = (filter, parse_partial(partial)) else {
+    // Where strings have another order, what is narrower is not looked into.
+    let Some(filter) = filter.filter(|filter| filter.collator().is_none()) else {
         return false;
     };
-    // Where strings have another order, what is narrower is not looked into.
-    filter.collator().is_none()
-        && !(is_collated && compares_strings(&partial))
-        && Implication::default().of_trees(filter.root(), &partial, 0)
+    !(is_collated && compares_strings(partial)) && Implication::default().of_trees(filter.root(), partial, 0)
 }
 
 /// Whether the order of strings may have a say in what matches.

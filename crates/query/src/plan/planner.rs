@@ -20,7 +20,7 @@ use super::interval::Intervals;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
 use super::text::{TextAccess, TextBranch};
-use super::union::Union;
+use super::union::{MergedUnion, Union};
 use super::wildcard;
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
@@ -72,7 +72,7 @@ pub(crate) enum Source {
     /// One index per branch.
     Union(Union),
     /// One index per branch, each in order, merged.
-    Merge(Vec<(Access, Direction)>),
+    Merge(MergedUnion),
 }
 
 /// A way to run a query, before its tree is built.
@@ -151,7 +151,7 @@ impl Candidate {
                 TextBranch::Index(access) => access.is_current(),
             }),
             Source::Union(union) => union.accesses.iter().all(Access::is_current),
-            Source::Merge(accesses) => accesses.iter().all(|(access, _)| access.is_current()),
+            Source::Merge(merged) => merged.accesses.iter().all(|(access, _)| access.is_current()),
         }
     }
 
@@ -182,7 +182,7 @@ impl Candidate {
                 TextBranch::Index(access) => count(access.sets()),
             }),
             Source::Union(union) => union.accesses.iter().for_each(|access| count(access.sets())),
-            Source::Merge(accesses) => accesses.iter().for_each(|(access, _)| count(access.sets())),
+            Source::Merge(merged) => merged.accesses.iter().for_each(|(access, _)| count(access.sets())),
         }
         bytes
     }
@@ -601,13 +601,15 @@ impl Planner<'_> {
                     true => None,
                     false => union.own_filters(query.filter.as_deref()),
                 };
-                let own_filter = |branch: usize| own.as_ref().map(|own| own.of_branches[branch].clone());
                 let inputs = accesses.iter().enumerate().map(|(branch, access)| {
                     let scan = scan(access, &access.bounds(), Direction::Forward, ScanKind::Entries);
-                    match own_filter(branch) {
-                        Some(filter) if !access.exact => with_documents(scan, Some(filter)),
+                    match &own {
+                        Some(own) => match &own.of_branches[branch] {
+                            Some(filter) => with_documents(scan, Some(filter.clone())),
+                            None => Stage::IndexScan(Box::new(scan)),
+                        },
                         None if all_give_documents => with_documents(scan, filter.clone()),
-                        _ => Stage::IndexScan(Box::new(scan)),
+                        None => Stage::IndexScan(Box::new(scan)),
                     }
                 });
                 let stage = Stage::Or(Box::new(Or::new(inputs.collect())));
@@ -617,12 +619,26 @@ impl Planner<'_> {
                     None => fetch(stage, filter.clone()),
                 }
             }
-            Source::Merge(accesses) => {
-                let inputs = accesses.iter().map(|(access, direction)| {
-                    with_documents(
-                        scan(access, &access.bounds(), *direction, ScanKind::Entries),
-                        filter.clone(),
-                    )
+            Source::Merge(merged) => {
+                let own = match candidate.exact {
+                    true => None,
+                    false => merged.own_filters(query.filter.as_deref()),
+                };
+                let inputs = merged.accesses.iter().enumerate().map(|(branch, (access, direction))| {
+                    let scan = scan(access, &access.bounds(), *direction, ScanKind::Entries);
+                    let Some(own) = &own else {
+                        return with_documents(scan, filter.clone());
+                    };
+                    // Such bounds tell of the other conjuncts, too.
+                    let Some(filter) = &own.of_branches[branch] else {
+                        return with_documents(scan, None);
+                    };
+                    let input = with_documents(scan, Some(filter.clone()));
+                    match &own.beside {
+                        // Before the merge, which remembers each record that it is given.
+                        Some(beside) => fetch(input, Some(beside.clone())),
+                        None => input,
+                    }
                 });
                 self.merged(inputs.collect())?
             }

@@ -7,6 +7,7 @@ use super::wildcard;
 use crate::QueryError;
 use crate::exec::index_scan::IndexScan;
 use crate::matcher::{MatchExpr, Matcher};
+use engine::Direction;
 use std::sync::Arc;
 use storage::Index;
 
@@ -31,9 +32,18 @@ pub(crate) struct Union {
     pub(super) part: Option<usize>,
 }
 
+/// An index for each branch of an `$or`, each scanned in the order of the sort.
+#[derive(Clone)]
+pub(crate) struct MergedUnion {
+    pub(super) accesses: Vec<(Access, Direction)>,
+    /// As that of a [`Union`].
+    part: Option<usize>,
+}
+
 /// A filter taken apart at its `$or`.
 pub(super) struct OwnFilters {
-    pub(super) of_branches: Vec<Arc<Matcher>>,
+    /// `None` for a branch whose bounds tell everything.
+    pub(super) of_branches: Vec<Option<Arc<Matcher>>>,
     /// Its other conjuncts.
     pub(super) beside: Option<Arc<Matcher>>,
 }
@@ -41,19 +51,39 @@ pub(super) struct OwnFilters {
 impl Union {
     /// What each branch has to be matched with, where that spares matching each record with all of them.
     pub(super) fn own_filters(&self, filter: Option<&Matcher>) -> Option<OwnFilters> {
-        let (part, filter) = (self.part?, filter?);
+        match self.accesses.len() {
+            0..OWN_FILTERS_MIN => None,
+            branches => OwnFilters::of(filter?, self.part?, branches, |branch| self.accesses[branch].exact),
+        }
+    }
+}
+
+impl MergedUnion {
+    /// What each branch has to be matched with. Each reads its records by itself in any case.
+    pub(super) fn own_filters(&self, filter: Option<&Matcher>) -> Option<OwnFilters> {
+        OwnFilters::of(filter?, self.part?, self.accesses.len(), |branch| {
+            self.accesses[branch].0.exact
+        })
+    }
+}
+
+impl OwnFilters {
+    /// Those of a filter whose conjunct `part` is the `$or`; `None` where that has not so many branches. A branch may
+    /// be a large tree, which is copied for its filter alone: not where bounds are exact.
+    fn of(filter: &Matcher, part: usize, branches_wanted: usize, is_exact: impl Fn(usize) -> bool) -> Option<Self> {
         let conjuncts = filter.root().conjuncts();
         let MatchExpr::Or(branches) = conjuncts.get(part)? else {
             return None;
         };
-        if branches.len() != self.accesses.len() || branches.len() < OWN_FILTERS_MIN {
+        if branches.len() != branches_wanted {
             return None;
         }
         let matcher = |root: MatchExpr| Arc::new(Matcher::from_expr(root, filter.collator().cloned()));
+        let of_branch = |(i, branch): (usize, &MatchExpr)| (!is_exact(i)).then(|| matcher(branch.clone()));
         let others = conjuncts.iter().enumerate().filter(|(i, _)| *i != part);
         let beside = MatchExpr::and(others.map(|(_, other)| other.clone()));
-        Some(OwnFilters {
-            of_branches: branches.iter().cloned().map(matcher).collect(),
+        Some(Self {
+            of_branches: branches.iter().enumerate().map(of_branch).collect(),
             beside: Some(matcher(beside)).filter(|beside| !beside.is_always_true()),
         })
     }
@@ -157,7 +187,7 @@ impl Planner<'_> {
         if !merge.is_empty() && merge.len() == branches.len() {
             return Ok(Some(Candidate {
                 exact: merge.iter().all(|(access, _)| access.exact),
-                source: Source::Merge(merge),
+                source: Source::Merge(MergedUnion { accesses: merge, part }),
                 sorted: true,
             }));
         }

@@ -535,6 +535,11 @@ impl Index {
         self.shape.spec.partial_filter.as_deref()
     }
 
+    /// The same, as it was compiled when the index was defined.
+    pub fn predicate(&self) -> Option<&Arc<dyn Predicate>> {
+        self.shape.partial.as_ref()
+    }
+
     /// Seconds until expiry of a TTL index.
     pub fn expire_after_seconds(&self) -> Option<i64> {
         self.shape.spec.expire_after_seconds

@@ -9,6 +9,7 @@ use crate::plan::{
     WriteKind,
 };
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, doc, rawdoc};
+use storage::IndexSpec;
 use wire::ErrorCode;
 
 pub(super) fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
@@ -129,6 +130,56 @@ fn an_or_of_many_branches_looks_each_up() {
         };
         assert_eq!(beginning(&request), wanted);
         assert_eq!(ids(&fixture, &request).len(), 2000);
+    }
+}
+
+/// Each of them was matched with all branches, as many as there are.
+#[test]
+fn what_a_branch_of_a_merged_or_finds_is_matched_with_that_branch_alone() {
+    let fixture = numbers(200);
+    let by_b = rawdoc! { "b": -1 };
+    let or = rawdoc! {
+        "$or": [{ "a": 1, "b": { "$mod": [2, 0] } }, { "a": 1, "_id": { "$mod": [3, 0] } }, { "a": 3 }],
+    };
+    let mut both = or.clone();
+    both.append(bson::raw::cstr!("_id"), rawdoc! { "$lt": 150 });
+    for (filter, below, shape, has_rest) in [
+        (&or, 200, "FETCH/IXSCAN", false),
+        (&both, 150, "FETCH/FETCH/IXSCAN", true),
+    ] {
+        let request = FindRequest {
+            sort: Some(&by_b),
+            ..FindRequest::new(ns("c"), filter)
+        };
+        let plan = winning(&fixture, &request);
+        assert_eq!(stages(&plan), format!("SORT_MERGE/({shape},{shape},{shape})"));
+        let mut filters = Vec::new();
+        for branch in plan.get_array("inputStages").expect("branches") {
+            let branch = branch.as_document().expect("a stage");
+            let own = match has_rest {
+                true => branch.get_document("inputStage").expect("a stage"),
+                false => branch,
+            };
+            filters.push(own.get_document("filter").ok().map(Document::to_string));
+        }
+        let tells = |branch: usize, text: &str| filters[branch].as_ref().is_some_and(|own| own.contains(text));
+        assert!(
+            tells(0, "[2, 0]") && !tells(0, "[3, 0]") && !tells(0, "$or"),
+            "{filters:?}"
+        );
+        assert!(
+            tells(1, "[3, 0]") && !tells(1, "[2, 0]") && !tells(1, "$lt"),
+            "{filters:?}"
+        );
+        // Its bounds say it all, where nothing stands beside the branches.
+        assert_eq!(filters[2].is_some(), has_rest);
+        let wanted: Vec<i32> = (0..below)
+            .filter(|i| i % 10 == 3 || i % 10 == 1 && (i % 7 % 2 == 0 || i % 3 == 0))
+            .collect();
+        let mut found = ids(&fixture, &request);
+        assert!(found.is_sorted_by_key(|i| -(i % 7)), "{found:?}");
+        found.sort_unstable();
+        assert_eq!(found, wanted);
     }
 }
 
@@ -420,6 +471,31 @@ fn a_partial_index_with_a_collation_does_not_answer_by_the_order_of_other_string
         let request = FindRequest::new(ns("c"), &filter);
         assert_eq!(stages(&winning(&fixture, &request)), plan, "{filter:?}");
         assert_eq!(ids(&fixture, &request), wanted, "{filter:?}");
+    }
+}
+
+/// It was parsed for each plan.
+#[test]
+fn the_filter_of_a_partial_index_is_not_read_to_plan_a_query() {
+    let fixture = Fixture::new(12);
+    fixture.create("c", empty());
+    let mut list = RawArrayBuf::new();
+    (0..5000).for_each(|i| list.push(i));
+    let partial = rawdoc! { "a": { "$in": list } };
+    let spec = rawdoc! { "v": 2, "key": { "b": 1 }, "name": "by_b", "partialFilterExpression": partial };
+    let spec = IndexSpec::from_document(&spec).expect("a specification");
+    fixture
+        .storage
+        .create_indexes(&fixture.op(), &ns("c"), &[spec])
+        .expect("indexed");
+    for (a, plan) in [(7, "IXSCAN { b: 1 }"), (7000, "COLLSCAN")] {
+        let filter = rawdoc! { "a": a, "b": 1 };
+        let request = FindRequest::new(ns("c"), &filter);
+        let walked = crate::raw::walked::most(|| {
+            let executor = fixture.with(|context| find(context, &request)).expect("planned");
+            assert_eq!(executor.plan_summary(), plan);
+        });
+        assert!(walked < 1000, "{walked} elements");
     }
 }
 

@@ -1,11 +1,16 @@
 //! Plans of the cache that are bad for the values of a query.
 
 use super::cases::{array, empty};
-use super::fixture::{Fixture, ns};
+use super::fixture::{Fixture, ns, plain};
 use super::{count, distinct};
 use crate::exec::{ExecContext, ExecState, aggregate, find};
 use crate::plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
-use bson::{RawDocumentBuf, doc, rawdoc};
+use bson::{Bson, RawDocumentBuf, doc, rawdoc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use storage::{LockMode, Operation};
+use vfs::Clock;
 
 const DOCUMENTS: i32 = 4000;
 /// Less than the bad plan looks at. What a failed trial and a race look at is not counted.
@@ -210,4 +215,153 @@ fn rows_of_a_trial_are_given_like_others() {
             .expect_err("its collection is gone");
         assert_eq!(error.code(), Some(wire::ErrorCode::QueryPlanKilled));
     }
+}
+
+/// From the third document on all were looked up by the plan of the second, however much it worked for them.
+#[test]
+fn a_sub_pipeline_is_planned_anew_for_a_document_for_which_its_plan_works_too_much() {
+    let fixture = skewed(9107);
+    fixture.create("o", empty());
+    let turned = |i: i32| (2..9).contains(&i);
+    for i in 0..10 {
+        let (x, y) = if turned(i) { (0, 1) } else { (1, 0) };
+        let document = rawdoc! { "_id": i, "x": x, "y": y };
+        fixture.insert("o", &document).expect("inserted");
+    }
+    // Equalities would be joined.
+    let bounds = [
+        doc! { "$gte": ["$a", "$$x"] },
+        doc! { "$lte": ["$a", "$$x"] },
+        doc! { "$gte": ["$b", "$$y"] },
+        doc! { "$lte": ["$b", "$$y"] },
+    ];
+    let matching = doc! { "$match": { "$expr": { "$and": bounds.to_vec() } } };
+    let counting = doc! { "$count": "n" };
+    let by_id = doc! { "$sort": { "_id": 1 } };
+    for counts in [false, true] {
+        let stages = match counts {
+            true => vec![matching.clone(), counting.clone()],
+            false => vec![matching.clone()],
+        };
+        let lookup = doc! { "from": "c", "let": { "x": "$x", "y": "$y" }, "pipeline": stages, "as": "found" };
+        let pipeline = array(&[by_id.clone(), doc! { "$lookup": lookup }]);
+        let request = AggregateRequest::new(ns("o"), "test", &pipeline);
+        let (documents, examined, replanned, _) = figures(&fixture, |context| {
+            let mut documents: Vec<RawDocumentBuf> = Vec::new();
+            let mut executor = aggregate(context, &request).expect("planned");
+            while executor.next_documents(context, &mut documents).expect("run") == ExecState::More {}
+            documents
+        });
+        for (document, i) in documents.iter().zip(0..) {
+            let found = match (counts, turned(i)) {
+                (true, _) => doc! { "n": 1 },
+                (false, false) => doc! { "_id": 5, "a": 1, "b": 0 },
+                (false, true) => doc! { "_id": 7, "a": 0, "b": 1 },
+            };
+            assert_eq!(plain(document).get("found"), Some(&Bson::from(vec![found])), "{i}");
+        }
+        assert_eq!(documents.len(), 10);
+        assert!(examined < EXAMINED_MAX, "{examined}");
+        assert_eq!(replanned, 2);
+    }
+}
+
+/// What is more than a batch goes on behind its trial.
+#[test]
+fn a_sub_pipeline_that_stands_its_trials_gives_all_it_finds() {
+    let fixture = skewed(9109);
+    fixture.create("o", empty());
+    for i in 0..5 {
+        fixture
+            .insert("o", &rawdoc! { "_id": i, "x": 0, "y": 0 })
+            .expect("inserted");
+    }
+    let bounds = [doc! { "$lte": ["$a", "$$x"] }, doc! { "$lte": ["$b", "$$y"] }];
+    let matching = doc! { "$match": { "$expr": { "$and": bounds.to_vec() } } };
+    let last = [
+        doc! { "$count": "n" },
+        doc! { "$group": { "_id": null, "n": { "$sum": 1 }, "ids": { "$addToSet": "$_id" } } },
+    ];
+    for last in last {
+        let stages = vec![matching.clone(), last];
+        let lookup = doc! { "from": "c", "let": { "x": "$x", "y": "$y" }, "pipeline": stages, "as": "found" };
+        let pipeline = array(&[
+            doc! { "$lookup": lookup },
+            doc! { "$unwind": "$found" },
+            doc! { "$project": { "n": "$found.n", "ids": { "$size": { "$ifNull": ["$found.ids", []] } } } },
+        ]);
+        let request = AggregateRequest::new(ns("o"), "test", &pipeline);
+        let mut executor = fixture.with(|context| aggregate(context, &request)).expect("planned");
+        let results = fixture.all(&mut executor, 100);
+        assert_eq!(results.len(), 5);
+        for result in &results {
+            assert_eq!(result.get_i32("n").ok(), Some(DOCUMENTS - 2), "{result:?}");
+            assert!([0, DOCUMENTS - 2].contains(&result.get_i32("ids").expect("a number")));
+        }
+    }
+}
+
+/// A clock by which each look at it takes ten milliseconds.
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now_ms(&self) -> i64 {
+        1_700_000_000_000
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.fetch_add(10, Ordering::Relaxed))
+    }
+}
+
+/// It went on for a second, in which all who came behind the one that waits had to wait, too.
+#[test]
+fn a_trial_ends_when_somebody_waits_for_the_collection() {
+    let fixture = skewed(9108);
+    let [(good, id), (bad, _)] = filters();
+    let found = fixture.with(|context| ids(context, &FindRequest::new(ns("c"), &good)));
+    assert_eq!(found, [id]);
+    let op = Arc::new(Operation::new(Arc::new(Ticking(AtomicU64::new(0))), 1));
+    let context = fixture.context(&op);
+    let guard = fixture.storage.collection(&op, &ns("c"), LockMode::IntentShared);
+    let guard = guard.expect("locked").expect("there");
+    std::thread::scope(|scope| {
+        let drops = scope.spawn(|| fixture.storage.drop_collection(&fixture.op(), &ns("c")));
+        while !guard.keeps_others_out() {
+            assert!(!drops.is_finished(), "it did not wait for the reader");
+            std::thread::yield_now();
+        }
+        let executor = find(&context, &FindRequest::new(ns("c"), &bad)).expect("planned");
+        let counters = op.counters();
+        assert_eq!((counters.plan_cache_hits.get(), counters.replanned.get()), (1, 0));
+        drop((executor, guard));
+        assert!(drops.join().expect("ended").expect("dropped").is_some());
+    });
+}
+
+/// While a definition waited for an idle transaction no query of the collection was planned anew.
+#[test]
+fn a_trial_goes_on_when_who_waits_for_the_collection_waits_for_a_transaction() {
+    let fixture = skewed(9110);
+    let [(good, id), (bad, other)] = filters();
+    let found = fixture.with(|context| ids(context, &FindRequest::new(ns("c"), &good)));
+    assert_eq!(found, [id]);
+    let mut transaction = fixture.storage.begin_transaction().expect("begun");
+    let read = transaction.collection(&fixture.op(), &ns("c"), LockMode::IntentShared);
+    assert!(read.expect("locked").is_some());
+    let op = Arc::new(Operation::new(Arc::new(Ticking(AtomicU64::new(0))), 1));
+    std::thread::scope(|scope| {
+        let drops = scope.spawn(|| fixture.storage.drop_collection(&fixture.op(), &ns("c")));
+        let locks = || fixture.storage.collection_locks();
+        while locks().iter().all(|(_, state)| state.waiting.is_empty()) {
+            assert!(!drops.is_finished(), "it did not wait for the transaction");
+            std::thread::yield_now();
+        }
+        let found = ids(&fixture.context(&op), &FindRequest::new(ns("c"), &bad));
+        assert_eq!(found, [other]);
+        let counters = op.counters();
+        assert_eq!((counters.plan_cache_hits.get(), counters.replanned.get()), (1, 1));
+        drop(transaction);
+        assert!(drops.join().expect("ended").expect("dropped").is_some());
+    });
 }
