@@ -54,17 +54,13 @@ pub enum SpillError {
 
 impl SpillError {
     pub(crate) fn io(operation: &'static str, path: &Path, source: std::io::Error) -> Self {
-        match source.kind() {
-            // A quota that is used up is one of descriptors where a file is opened.
-            ErrorKind::StorageFull => Self::NoSpace {
+        let is_full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        match is_full && !vfs::is_out_of_descriptors(&source) {
+            true => Self::NoSpace {
                 path: path.to_owned(),
                 reason: source.to_string(),
             },
-            ErrorKind::QuotaExceeded if operation == "write" => Self::NoSpace {
-                path: path.to_owned(),
-                reason: source.to_string(),
-            },
-            _ => Self::Io {
+            false => Self::Io {
                 operation,
                 path: path.to_owned(),
                 source,
