@@ -119,6 +119,9 @@ pub(crate) struct Purge {
 /// For so long no file is tried to be made after one was refused, unless the file system has the space.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(1);
 
+/// The operation named in the error where the next segment cannot be made.
+const MAKE_SEGMENT: &str = "make a log segment in";
+
 const SEGMENT_SUFFIX: &str = ".log";
 const SPARE_PREFIX: &str = "spare-";
 
@@ -291,13 +294,18 @@ impl Catalog {
         }
     }
 
-    /// A refusal for want of space names no file: there is none.
+    /// A refusal for want of space or of a descriptor names no file: there is none.
     fn note_refusal(&self, disk: &Disk, bytes: u64, error: LogError) -> LogError {
         match error {
             LogError::OutOfSpace { source, .. } => {
                 *self.refused_at.lock() = Some(disk.clock.monotonic());
                 self.no_room(bytes, source)
             }
+            LogError::NoDescriptors { source, .. } => LogError::NoDescriptors {
+                operation: MAKE_SEGMENT,
+                path: self.directory.clone(),
+                source,
+            },
             other => other,
         }
     }
@@ -305,14 +313,14 @@ impl Catalog {
     fn no_room(&self, bytes: u64, source: std::io::Error) -> LogError {
         let reason = format!("it takes {bytes} bytes: {source}");
         LogError::OutOfSpace {
-            operation: "make a log segment in",
+            operation: MAKE_SEGMENT,
             path: self.directory.clone(),
             source: std::io::Error::new(source.kind(), reason),
         }
     }
 
-    /// Makes the next segment, with these frames at its start, and adds it. `OutOfSpace` leaves everything as it was.
-    /// What it is made of counts as a spare until [`Catalog::entered`].
+    /// Makes the next segment, with these frames at its start, and adds it. An error that passes leaves everything as
+    /// it was. What it is made of counts as a spare until [`Catalog::entered`].
     pub fn create(&self, disk: &Disk, header: SegmentHeader, frames: &[u8]) -> Result<(Arc<Segment>, Arc<dyn File>)> {
         let spare = match header.file_bytes == self.segment_bytes {
             true => self.take_spare(),
@@ -335,7 +343,7 @@ impl Catalog {
             Ok(file) => {
                 let filled = self.fill(disk, (&path, &*file), header, frames);
                 // What was allocated in vain is given back: others need it to make room.
-                if let Err(LogError::OutOfSpace { .. }) = &filled {
+                if filled.as_ref().is_err_and(LogError::passes) {
                     remove_quietly(disk, &path);
                 }
                 filled.map(|segment| (segment, file))

@@ -4,6 +4,7 @@
 //! the engine's to say: where it grows with all data, checkpoints wait until the log has grown by as much.
 
 use crate::background::{Alarm, Delayed, Thread, Work};
+use crate::error::lacks_descriptors;
 use crate::mutations::mutated;
 use crate::storage::{LogShortage, Storage};
 use crate::{Interrupted, KillFlag, StorageError};
@@ -66,11 +67,14 @@ impl Storage {
 
     /// Back-pressure of the log, to be called before locks are taken.
     ///
-    /// Errors: [`StorageError::OutOfSpace`], of the log or of the engine.
+    /// Errors: [`StorageError::OutOfSpace`] or [`StorageError::OutOfDescriptors`], of the log or of the engine.
     pub(crate) fn wait_for_room(&self) -> Result<(), StorageError> {
         if self.is_full() {
-            let reason = "the storage engine has no space for what was written since the last checkpoint";
-            return Err(StorageError::OutOfSpace(reason.to_owned()));
+            let lacks = |what| format!("the storage engine has {what} for what was written since the last checkpoint");
+            return Err(match self.checkpointer.lacks_descriptors.load(Ordering::Relaxed) {
+                true => StorageError::OutOfDescriptors(lacks("none")),
+                false => StorageError::OutOfSpace(lacks("no space")),
+            });
         }
         self.wait_for_log_room()
     }
@@ -140,7 +144,7 @@ impl Storage {
             flushed = self.log.flush();
         }
         match flushed {
-            Err(LogError::OutOfSpace { .. }) if self.log.durable_seq() >= self.pipeline.published() => Ok(()),
+            Err(error) if error.passes() && self.log.durable_seq() >= self.pipeline.published() => Ok(()),
             other => other.map(drop).map_err(|error| self.log_error(error)),
         }
     }
@@ -207,7 +211,8 @@ impl Storage {
         self.flush_for_checkpoint()?;
         match self.write_counts() {
             // The log then keeps what tells them.
-            Ok(()) | Err(StorageError::OutOfSpace(_)) => {}
+            Ok(()) => {}
+            Err(error) if error.passes() => {}
             Err(error) => return Err(error),
         }
         let bytes_before = self.pipeline.order.lock().log_bytes;
@@ -222,6 +227,10 @@ impl Storage {
                 .map_err(|error| self.log_error(error))?;
         }
         let taken = self.engine.checkpoint();
+        let lacks_descriptors = taken.as_ref().is_err_and(lacks_descriptors);
+        self.checkpointer
+            .lacks_descriptors
+            .store(lacks_descriptors, Ordering::Relaxed);
         match &taken {
             Ok(_) => self.engine_found_space(true),
             Err(error) if error.kind() == ErrorKind::OutOfSpace => self.engine_found_space(false),

@@ -140,7 +140,7 @@ impl Room {
 impl Log {
     /// Bounded back-pressure, to be called before locks are taken: waits while more than `buffer_bytes_max` bytes are
     /// not on disk, or more than the segments that there are can take. While the disk is full it answers `OutOfSpace`,
-    /// after having tried. Four loads when there is room.
+    /// and `NoDescriptors` where it is that, after having tried. Four loads when there is room.
     pub fn wait_for_room(&self) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
@@ -151,19 +151,19 @@ impl Log {
             // There may be space by now; where there is none, what is left is what there is.
             let _ = shared.make_spare();
         }
-        while shared.full.load(Ordering::Relaxed)
+        while shared.stuck.load(Ordering::Relaxed)
             || shared.buffered.load(Ordering::Relaxed) >= shared.buffer_bytes_max
             || shared.lacks_room()
         {
             add(&shared.disk.counters.waits_for_room, 1);
             let last = self.last_seq();
-            // A full disk is tried even when all entries are on it: what it had no room for may be a hard state.
-            let served = || !shared.full.load(Ordering::Relaxed) && shared.durable_seq() >= last;
+            // It is tried even when all entries are on disk: what was stuck may be a hard state.
+            let served = || !shared.stuck.load(Ordering::Relaxed) && shared.durable_seq() >= last;
             shared.flush_until(last, &served, None)?;
             shared.check_open()?;
             if shared.lacks_room() {
                 match shared.make_spare() {
-                    Err(error @ LogError::OutOfSpace { .. }) => return Err(error),
+                    Err(error) if error.passes() => return Err(error),
                     Ok(()) if !shared.lacks_room() => {}
                     // It has been used already; or else the segment itself meets what is wrong, where somebody can act
                     // on it.
@@ -200,14 +200,14 @@ impl Log {
         shared.flush_until(last, &|| shared.durable_seq() >= last, None)?;
         let wanted = shared.room.segments_for_some(&shared.buffer.lock(), bytes, entries);
         match shared.make_spares(wanted) {
-            Err(error @ LogError::OutOfSpace { .. }) => Err(error),
+            Err(error) if error.passes() => Err(error),
             // What else is wrong the segment itself meets, where somebody can act on it.
             _ => Ok(()),
         }
     }
 
     /// Makes a file for the next segment ahead of time where there is none: [`Log::pin`] needs one. Errors:
-    /// `OutOfSpace`, `Io`, `Failed`, `Closed`.
+    /// `OutOfSpace`, `NoDescriptors`, `Io`, `Failed`, `Closed`.
     pub fn prepare_segment(&self) -> Result<()> {
         self.shared.check_open()?;
         match self.shared.mode {
@@ -247,15 +247,27 @@ impl Shared {
         self.room.is_short() || self.full.load(Ordering::Relaxed)
     }
 
-    /// A flush found the disk full.
-    pub(super) fn note_full(&self) {
-        if !self.full.swap(true, Ordering::Relaxed) && !self.room.is_short() {
+    /// A flush found the disk full, or no descriptor for the next segment.
+    pub(super) fn note_stuck(&self, error: &LogError) {
+        self.stuck.store(true, Ordering::Relaxed);
+        let is_full = matches!(error, LogError::OutOfSpace { .. });
+        if is_full && !self.full.swap(true, Ordering::Relaxed) && !self.room.is_short() {
             self.tell_of_shortage();
         }
     }
 
+    /// A flush had what it needs.
+    pub(super) fn note_unstuck(&self) {
+        self.stuck.store(false, Ordering::Relaxed);
+        self.full.store(false, Ordering::Relaxed);
+    }
+
     fn tell_of_shortage(&self) {
         add(&self.disk.counters.shortages, 1);
+        self.call_handler();
+    }
+
+    fn call_handler(&self) {
         if let Some(handler) = self.room.on_shortage.get() {
             handler();
         }

@@ -406,3 +406,35 @@ fn a_pin_beside_writers_leaves_room_for_a_checkpoint() {
         log.close().unwrap();
     }
 }
+
+/// What is kept of history was given up for a descriptor that was not there.
+#[test]
+fn no_history_goes_for_want_of_descriptors() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions {
+        retention: Retention {
+            bytes: 1 << 30,
+            ..Retention::default()
+        },
+        position_file: None,
+        ..uncompressed()
+    };
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let mut model = Model::default();
+    while segments(&fs).len() < 5 {
+        model.append(&log, 1, 900).unwrap();
+        log.flush().unwrap();
+    }
+    fs.inject(Fault::new(FaultKind::NoDescriptors).times(u64::MAX));
+    let error = fill(&log, &mut model);
+    assert!(matches!(error, LogError::NoDescriptors { .. }), "{error}");
+    let before = segments(&fs).len();
+    log.purge(log.durable_seq()).unwrap();
+    log.purge_for(log.durable_seq(), 20_000, 20).unwrap();
+    assert_eq!(segments(&fs).len(), before);
+    let stats = log.stats();
+    assert_eq!((stats.shortages, stats.history_given_up_bytes), (0, 0), "{stats:?}");
+    fs.clear_faults();
+    log.wait_for_room().unwrap();
+    assert_eq!(log.flush().unwrap(), model.last(), "what was taken is on disk");
+}
