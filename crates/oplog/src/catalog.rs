@@ -104,6 +104,13 @@ struct Spares {
     is_entering: bool,
 }
 
+/// Why there are no files for segments to come.
+pub(crate) struct Refusal {
+    pub error: LogError,
+    /// Of several files: there is room for one.
+    pub has_room_for_one: bool,
+}
+
 /// Which segments may go, of those at the front. The last one never does.
 pub(crate) struct Purge {
     /// All their entries are at or below it.
@@ -245,14 +252,25 @@ impl Catalog {
     }
 
     /// Sees to it that there are files for the next `count` segments. Answers whether one was made that leaves room for
-    /// few more.
-    pub fn ensure_spares(&self, disk: &Disk, count: usize) -> Result<bool> {
+    /// few more. After an error there are as many as before: others need the space, perhaps to make room.
+    pub fn ensure_spares(&self, disk: &Disk, count: usize) -> std::result::Result<bool, Refusal> {
         let _only = self.preparing.lock();
-        let missing = self.spares()..count;
-        let is_made = !missing.is_empty();
-        for _ in missing {
-            self.add_spare(disk)?;
+        let missing = count.saturating_sub(self.spares());
+        // Nobody counts on them before there are all.
+        let mut made = Vec::new();
+        if let Err(error) = self.make_files(disk, missing, &mut made)
+            // A purge may have recycled some meanwhile.
+            && self.spares() + made.len() < count
+        {
+            made.iter().for_each(|path| remove_quietly(disk, path));
+            let has_room_for_one = missing > 1 && self.check_room(disk, self.segment_bytes).is_ok();
+            return Err(Refusal {
+                error,
+                has_room_for_one,
+            });
         }
+        let is_made = !made.is_empty();
+        self.spares.lock().files.append(&mut made);
         let few_bytes = FEW_SEGMENTS * self.segment_bytes;
         let are_few = || {
             let space = disk.fs.space(&self.directory);
@@ -261,18 +279,23 @@ impl Catalog {
         Ok(is_made && are_few())
     }
 
-    fn add_spare(&self, disk: &Disk) -> Result<()> {
-        self.check_room(disk, self.segment_bytes)?;
+    /// Makes files for segments to come. After an error some of them are in `made` all the same.
+    fn make_files(&self, disk: &Disk, count: usize, made: &mut Vec<PathBuf>) -> Result<()> {
+        for left in (1..=count as u64).rev() {
+            self.check_room(disk, left * self.segment_bytes)?;
+            made.push(self.make_file(disk)?);
+        }
+        Ok(())
+    }
+
+    fn make_file(&self, disk: &Disk) -> Result<PathBuf> {
         let path = self.new_spare_path();
         let made = disk.open(&path, Access::CreateNew).and_then(|file| {
             let reserved = reserve(&*file, &path, self.segment_bytes);
             reserved.and_then(|()| disk.sync_file(&*file, &path))
         });
         match made {
-            Ok(()) => {
-                self.spares.lock().files.push(path);
-                Ok(())
-            }
+            Ok(()) => Ok(path),
             Err(error) => {
                 remove_quietly(disk, &path);
                 Err(self.note_refusal(disk, self.segment_bytes, error))

@@ -12,7 +12,7 @@
 
 use super::{Log, Shared};
 use crate::buffer::Buffer;
-use crate::catalog::Purge;
+use crate::catalog::{Purge, Refusal};
 use crate::format::{FRAMES_START, HARD_STATE_BYTES};
 use crate::limits::{CHECKPOINT_PART_OF_SEGMENT, ENTRY_LENGTH_BYTES, FRAME_EXTRA_BYTES_MAX};
 use crate::stats::add;
@@ -279,26 +279,32 @@ impl Shared {
     }
 
     /// Sees to it that there are files for the next `count` segments; for [`NO_PLACE`] it tries whether the disk is
-    /// full still.
+    /// full still. The log is short only where there is no room for the next one: who wants several is refused, and
+    /// others go on.
     pub(super) fn make_spares(&self, count: usize) -> Result<()> {
         let count = if count == NO_PLACE { 1 } else { count };
-        let made = self.catalog.ensure_spares(&self.disk, count);
-        let is_refused = match &made {
-            Ok(_) => false,
-            // A purge may have recycled one meanwhile.
-            Err(LogError::OutOfSpace { .. }) => self.catalog.spares() < count,
-            Err(_) => return made.map(drop),
-        };
-        let is_short = is_refused && self.catalog.needs_spare();
-        let was_short = self.room.is_short.swap(is_short, Ordering::Relaxed);
-        if is_refused && !was_short {
-            self.tell_of_shortage();
-        } else if matches!(made, Ok(true))
-            && let Some(handler) = self.room.on_shortage.get()
-        {
-            handler();
+        match self.catalog.ensure_spares(&self.disk, count) {
+            Ok(are_few) => {
+                self.room.is_short.store(false, Ordering::Relaxed);
+                if are_few {
+                    self.call_handler();
+                }
+                Ok(())
+            }
+            Err(Refusal {
+                error,
+                has_room_for_one,
+            }) => {
+                if let LogError::OutOfSpace { .. } = error {
+                    let is_short = !has_room_for_one && self.catalog.needs_spare();
+                    let was_short = self.room.is_short.swap(is_short, Ordering::Relaxed);
+                    if is_short && !was_short {
+                        self.tell_of_shortage();
+                    }
+                }
+                Err(error)
+            }
         }
-        if is_refused { made.map(drop) } else { Ok(()) }
     }
 
     /// Purges more, segment by segment, until there is a file for the next one: history that no start needs goes before

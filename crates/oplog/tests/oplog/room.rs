@@ -407,6 +407,59 @@ fn a_pin_beside_writers_leaves_room_for_a_checkpoint() {
     }
 }
 
+/// Of the files for several segments those that there was room for stayed when that was refused, and each attempt was
+/// counted as if there were no room for the next segment.
+#[test]
+fn who_wants_several_segments_and_is_refused_leaves_nothing_behind() {
+    let fs = SimulatedFs::new(1);
+    let log = Log::open(&env(&fs, 1), uncompressed(), Seq::ZERO).unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    log.set_shortage_handler(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    log.append(&[b"first"]).unwrap();
+    log.flush().unwrap();
+    let bytes = uncompressed().segment_bytes;
+    let (entry, several) = ([7; 11_000], 5 * bytes as usize);
+    let parts: &[&[u8]] = &[&entry];
+    let available = || fs.space(Path::new(DIRECTORY)).unwrap().available_bytes;
+    let names = || fs.list(Path::new(DIRECTORY)).unwrap();
+    for has_file_for_next in [false, true] {
+        fs.set_free_bytes(None);
+        if has_file_for_next {
+            log.prepare_segment().unwrap();
+        }
+        fs.set_free_bytes(Some(2 * bytes + 100));
+        let before = names();
+        for _ in 0..3 {
+            let refused = [
+                log.wait_for_room_for(several, 100).unwrap_err(),
+                log.append_all(None, &[parts; 5], AppendPurpose::Write).unwrap_err(),
+            ];
+            for error in refused {
+                assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+            }
+            assert_eq!(names(), before);
+            assert_eq!(available(), 2 * bytes + 100);
+            assert!(!log.is_short(), "there is room for the next segment");
+        }
+        assert_eq!(log.stats().shortages, 0);
+        assert_eq!(told.load(Ordering::SeqCst), 0);
+        log.wait_for_room().unwrap();
+        log.append(&[&[7; 900]]).unwrap();
+    }
+    // Without room for the next one it is short, and once.
+    fs.set_free_bytes(Some(0));
+    while log.append(&[&[7; 900]]).is_ok() {
+        log.flush().unwrap();
+    }
+    for _ in 0..3 {
+        assert!(log.wait_for_room().is_err() && log.is_short());
+    }
+    assert_eq!((log.stats().shortages, told.load(Ordering::SeqCst)), (1, 1));
+}
+
 /// What is kept of history was given up for a descriptor that was not there.
 #[test]
 fn no_history_goes_for_want_of_descriptors() {
