@@ -421,25 +421,24 @@ impl Catalog {
 
     /// Takes segments off the front, except pinned ones. By one caller at a time.
     pub fn purge(&self, disk: &Disk, purge: &Purge) -> Result<()> {
-        let retention = purge.retention;
         let mut left = purge.segments_max;
         self.retire_while(disk, |list| {
-            let Some(front) = list.front() else { return false };
-            let Some(end) = later_first(list, front.header.number) else {
-                return false;
-            };
-            let behind = list.iter().skip(1);
-            let bytes: u64 = behind.map(|segment| segment.header.file_bytes).sum();
-            // What is in a segment was written before the next one was made.
-            let newest_ms = list.get(1).map_or(purge.now_ms, |next| next.header.made_ms);
-            let kept =
-                bytes < retention.bytes || purge.now_ms.saturating_sub(newest_ms) < retention.time.as_millis() as u64;
-            let is_named = purge.named.is_some_and(|named| named <= front.header.number);
-            let goes =
-                end.0 - 1 <= purge.up_to.0 && !is_named && front.pins.load(Ordering::Acquire) == 0 && !kept && left > 0;
+            let goes = left > 0 && purge.takes(list, 0);
             left -= usize::from(goes);
             goes
         })
+    }
+
+    /// How many segments a purge takes, however many it may.
+    pub fn count_purged(&self, purge: &Purge) -> usize {
+        let list = self.list.lock();
+        (0..list.len()).take_while(|place| purge.takes(&list, *place)).count()
+    }
+
+    /// How many files for segments the disk has space for.
+    pub fn count_free(&self, disk: &Disk) -> usize {
+        let space = disk.fs.space(&self.directory);
+        space.map_or(0, |space| (space.available_bytes / self.segment_bytes) as usize)
     }
 
     /// Takes every segment off. Only before entries are written.
@@ -485,6 +484,24 @@ impl Catalog {
         disk.sync_directory(&self.directory)?;
         self.spares.lock().files.push(spare);
         Ok(())
+    }
+}
+
+impl Purge {
+    /// Whether the segment at that place of the list goes when all before it have gone.
+    fn takes(&self, list: &VecDeque<Arc<Segment>>, place: usize) -> bool {
+        let Some(segment) = list.get(place) else { return false };
+        let Some(end) = later_first(list, segment.header.number) else {
+            return false;
+        };
+        let behind = list.iter().skip(place + 1);
+        let bytes: u64 = behind.map(|segment| segment.header.file_bytes).sum();
+        // What is in a segment was written before the next one was made.
+        let newest_ms = list.get(place + 1).map_or(self.now_ms, |next| next.header.made_ms);
+        let age_ms = self.now_ms.saturating_sub(newest_ms);
+        let kept = bytes < self.retention.bytes || age_ms < self.retention.time.as_millis() as u64;
+        let is_named = self.named.is_some_and(|named| named <= segment.header.number);
+        end.0 - 1 <= self.up_to.0 && !is_named && segment.pins.load(Ordering::Acquire) == 0 && !kept
     }
 }
 

@@ -409,11 +409,21 @@ impl Log {
     /// beside appends and flushes. An `Io` error may be tried again; a failed sync of the directory ends the log
     /// (`Failed`).
     pub fn purge(&self, up_to: Seq) -> Result<()> {
+        self.purge_for(up_to, 0, 0)
+    }
+
+    /// As [`Log::purge`]. Bytes of history that are to be kept make way for so many bytes at once in so many entries,
+    /// too, where that is enough.
+    pub fn purge_for(&self, up_to: Seq, bytes: usize, entries: usize) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
         if shared.mode == LogMode::Off {
             return Ok(());
         }
+        let wanted = match entries {
+            0 => 0,
+            _ => shared.room.segments_for_some(&shared.buffer.lock(), bytes, entries),
+        };
         let result = {
             let _purging = shared.purging.lock();
             // What is named later is a later segment.
@@ -429,7 +439,7 @@ impl Log {
                 segments_max: usize::MAX,
             };
             let purged = shared.catalog.purge(&shared.disk, &purge);
-            purged.and_then(|()| shared.give_history_up(purge))
+            purged.and_then(|()| shared.give_history_up(purge, wanted))
         };
         result.map_err(|error| match error {
             LogError::Io {

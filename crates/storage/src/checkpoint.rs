@@ -87,22 +87,25 @@ impl Storage {
     /// As [`Storage::wait_for_log_room`], for so many bytes at once in so many entries.
     pub(crate) fn wait_for_log_room_for(&self, bytes: usize, entries: usize) -> Result<(), StorageError> {
         let wait = || self.log.wait_for_room_for(bytes, entries);
+        let is_refused = |waited: &Result<(), LogError>| matches!(waited, Err(LogError::OutOfSpace { .. }));
         match wait() {
             // Without threads of its own the storage does nothing unasked. With them one may be at it, or done by now.
             Err(LogError::OutOfSpace { .. }) if self.options.background => {}
             other => return other.map_err(|error| self.log_error(error)),
         }
-        {
-            // Whoever takes one just now does it for all.
-            let running = self.checkpointer.running.lock();
-            if wait().is_err() {
-                self.purge_again()?;
-            }
-            if wait().is_err() && self.log_can_be_freed() {
-                self.checkpoint_alone(&running)?;
-            }
+        // Whoever takes one just now does it for all.
+        let running = self.checkpointer.running.lock();
+        let mut waited = wait();
+        if is_refused(&waited) {
+            self.purge_again(bytes, entries)?;
+            waited = wait();
         }
-        wait().map_err(|error| self.log_error(error))
+        if is_refused(&waited) && self.log_can_be_freed() {
+            self.checkpoint_alone(&running)?;
+            self.purge_again(bytes, entries)?;
+            waited = wait();
+        }
+        waited.map_err(|error| self.log_error(error))
     }
 
     /// Whether another checkpoint lets the log, which lacks room, drop anything.
@@ -118,17 +121,18 @@ impl Storage {
                 || self.pipeline.published().0 > self.checkpointer.taken_at.load(Ordering::Relaxed))
     }
 
-    /// Lets the log drop what it may by the last checkpoint: backups end, and history gets old. Under `running`.
-    fn purge_again(&self) -> Result<(), StorageError> {
+    /// Lets the log drop what it may by the last checkpoint: backups end, history gets old, and may make way for so
+    /// many bytes at once in so many entries. Under `running`.
+    fn purge_again(&self, bytes: usize, entries: usize) -> Result<(), StorageError> {
         let may_go = Seq(self.checkpointer.may_go.load(Ordering::Relaxed));
         if may_go == Seq::ZERO {
             return Ok(());
         }
-        self.purge_log(may_go)
+        self.purge_log(may_go, bytes, entries)
     }
 
-    fn purge_log(&self, up_to: Seq) -> Result<(), StorageError> {
-        match self.log.purge(up_to) {
+    fn purge_log(&self, up_to: Seq, bytes: usize, entries: usize) -> Result<(), StorageError> {
+        match self.log.purge_for(up_to, bytes, entries) {
             // The segments are there still, and the next one tries again.
             Err(error @ LogError::Io { .. }) => Err(StorageError::Log(error)),
             other => other.map_err(|error| self.log_error(error)),
@@ -140,7 +144,7 @@ impl Storage {
     fn flush_for_checkpoint(&self) -> Result<(), StorageError> {
         let mut flushed = self.log.flush();
         if matches!(flushed, Err(LogError::OutOfSpace { .. })) {
-            self.purge_again()?;
+            self.purge_again(0, 0)?;
             flushed = self.log.flush();
         }
         match flushed {
@@ -243,7 +247,7 @@ impl Storage {
         let may_go = durable.min(counted_at);
         self.checkpointer.may_go.store(may_go.0, Ordering::Relaxed);
         self.checkpointer.taken_at.store(published.0, Ordering::Relaxed);
-        let purged = self.purge_log(may_go);
+        let purged = self.purge_log(may_go, 0, 0);
         self.pipeline.order.lock().log_bytes -= bytes_before;
         self.set_due_bytes();
         purged.map(|()| durable)
@@ -383,7 +387,7 @@ impl Storage {
         if self.log.is_short() {
             let _running = self.checkpointer.running.lock();
             // It is tried again in the next turn; a log that has failed has stopped the storage.
-            let _ = self.purge_again();
+            let _ = self.purge_again(0, 0);
         }
         let log_bytes = self.pipeline.order.lock().log_bytes;
         let wanted = match self.engine.info().capabilities.checkpoint_cost {

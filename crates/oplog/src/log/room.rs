@@ -20,8 +20,8 @@ use crate::{LogError, LogMode, Result, Retention};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Told when the disk has no room for the next segment, and of each that is made when there is room for few more, from
-/// the thread that saw it, which may hold locks. It must not call the log.
+/// Told when the disk has no room for the next segment, of each that is made when there is room for few more, and when
+/// history has made way, from the thread that saw it, which may hold locks. It must not call the log.
 pub type ShortageHandler = Arc<dyn Fn() + Send + Sync>;
 
 /// Of spares that are wanted: however many there were.
@@ -95,7 +95,7 @@ impl Room {
     }
 
     /// As [`Room::segments_for`], of some entries of one length.
-    fn segments_for_some(&self, buffer: &Buffer, bytes: usize, entries: usize) -> usize {
+    pub fn segments_for_some(&self, buffer: &Buffer, bytes: usize, entries: usize) -> usize {
         let entries = entries.max(1);
         let each = std::iter::repeat_n(bytes.div_ceil(entries) + ENTRY_LENGTH_BYTES, entries);
         let left = self.left.load(Ordering::Acquire);
@@ -307,22 +307,35 @@ impl Shared {
         }
     }
 
-    /// Purges more, segment by segment, until there is a file for the next one: history that no start needs goes before
-    /// writes are refused.
-    pub(super) fn give_history_up(&self, mut purge: Purge) -> Result<()> {
+    /// Purges more, segment by segment, until there are files for the next one and for as many as are `wanted`:
+    /// history that no start needs goes before writes are refused. None goes where all of it would not do.
+    pub(super) fn give_history_up(&self, mut purge: Purge, wanted: usize) -> Result<()> {
         purge.segments_max = 1;
         purge.retention = Retention {
             bytes: 0,
             ..purge.retention
         };
-        while self.is_short() && self.make_spare().is_err() {
-            let before = (self.catalog.len(), self.catalog.bytes());
-            self.catalog.purge(&self.disk, &purge)?;
-            if self.catalog.len() == before.0 {
+        let catalog = &self.catalog;
+        let within_reach = || catalog.spares() + catalog.count_free(&self.disk) + catalog.count_purged(&purge);
+        let wanted = match wanted {
+            NO_PLACE => 1,
+            several if several > 1 && several > within_reach() => 0,
+            wanted => wanted,
+        };
+        let lacks = || self.is_short() || catalog.spares() < wanted;
+        let mut has_gone = false;
+        while lacks() && matches!(self.make_spares(wanted.max(1)), Err(LogError::OutOfSpace { .. })) {
+            let before = (catalog.len(), catalog.bytes());
+            catalog.purge(&self.disk, &purge)?;
+            if catalog.len() == before.0 {
                 break;
             }
-            let gone = before.1.saturating_sub(self.catalog.bytes());
+            let gone = before.1.saturating_sub(catalog.bytes());
             add(&self.disk.counters.history_given_up_bytes, gone);
+            has_gone = true;
+        }
+        if has_gone {
+            self.call_handler();
         }
         Ok(())
     }

@@ -460,6 +460,53 @@ fn who_wants_several_segments_and_is_refused_leaves_nothing_behind() {
     assert_eq!((log.stats().shortages, told.load(Ordering::SeqCst)), (1, 1));
 }
 
+/// Entries that need several segments at once were refused while history was kept that could make way for them, as
+/// there was a file for the next segment.
+#[test]
+fn history_makes_way_for_what_needs_several_segments() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions {
+        retention: Retention {
+            bytes: 1 << 30,
+            ..Retention::default()
+        },
+        ..uncompressed()
+    };
+    let bytes = options.segment_bytes as usize;
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let mut model = Model::default();
+    while segments(&fs).len() < 12 {
+        model.append(&log, 1, 900).unwrap();
+        log.flush().unwrap();
+    }
+    log.prepare_segment().unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    log.set_shortage_handler(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    fs.set_free_bytes(Some(0));
+    let error = log.wait_for_room_for(3 * bytes, 30).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+    assert!(!log.is_short());
+    log.purge(model.last()).unwrap();
+    log.purge_for(model.last(), 30 * bytes, 300).unwrap();
+    assert_eq!(segments(&fs).len(), 12, "nothing goes in vain");
+    log.purge_for(model.last(), 3 * bytes, 30).unwrap();
+    log.wait_for_room_for(3 * bytes, 30).unwrap();
+    let left = segments(&fs).len();
+    assert!((4..10).contains(&left), "{left}: no more than is needed");
+    let stats = log.stats();
+    assert_eq!(stats.history_given_up_bytes, ((12 - left) * bytes) as u64, "{stats:?}");
+    assert_eq!(stats.shortages, 0, "{stats:?}");
+    assert!(told.load(Ordering::SeqCst) > 0, "of what went");
+    let entry = vec![7; bytes / 10];
+    for _ in 0..30 {
+        log.append(&[&entry]).unwrap();
+    }
+    assert_eq!(log.flush().unwrap(), log.last_seq(), "all of it is on disk");
+}
+
 /// What is kept of history was given up for a descriptor that was not there.
 #[test]
 fn no_history_goes_for_want_of_descriptors() {

@@ -126,6 +126,30 @@ fn what_a_copy_has_kept_goes_when_that_has_ended() {
     storage.assert_valid(&op, "c");
 }
 
+/// A transaction that needs several segments was refused while history was kept that could make way for it, as there
+/// was a file for the next segment.
+#[test]
+fn history_makes_way_for_a_large_transaction() {
+    let history = Retention {
+        bytes: 1 << 30,
+        ..Retention::default()
+    };
+    let (machine, storage, ids) = with_documents(Kind::Btree, history, 1 << 30);
+    let op = machine.operation();
+    for round in 1..=200 {
+        rewrite(&storage, &op, &ids, round).unwrap();
+    }
+    storage.checkpoint().unwrap();
+    storage.log().prepare_segment().unwrap();
+    machine.fs.set_free_bytes(Some(0));
+    assert_eq!(storage.log().stats().history_given_up_bytes, 0);
+    storage.wait_for_log_room_for(3 * SEGMENT_BYTES as usize, 30).unwrap();
+    let stats = storage.log().stats();
+    assert!(stats.history_given_up_bytes > 0, "{stats:?}");
+    machine.fs.set_free_bytes(None);
+    storage.close(true).unwrap();
+}
+
 /// Too many open files were told as a full disk, and history went for nothing.
 #[test]
 fn too_many_open_files_are_no_full_disk() {
