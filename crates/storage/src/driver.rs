@@ -447,9 +447,8 @@ impl Driver {
         }
         for entry in outputs.entries {
             if entry.seq > log.last_seq() {
-                // With what a term or a vote takes: an append at a place uses that, too.
                 self.persist(|log| {
-                    log.wait_for_room_for(entry.bytes.len(), 1)?;
+                    log.wait_for_room()?;
                     log.append_at(entry.seq, entry.term, &[&entry.bytes])
                 })?;
             }

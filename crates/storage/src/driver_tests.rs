@@ -28,8 +28,6 @@ use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedFs, SystemClock};
 mod following;
 #[path = "driver_leadership_tests.rs"]
 mod leadership;
-#[path = "driver_room_tests.rs"]
-mod room;
 
 /// Short, so that a test sees many elections.
 const ELECTION_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -102,8 +100,6 @@ struct Machine {
     id: u64,
     fs: SimulatedFs,
     kind: Kind,
-    /// Length of a segment of the log, where it is not the default.
-    segment_bytes: Option<u64>,
     /// Changes that this member could not apply at once for want of files.
     waits: Arc<AtomicU64>,
     storage: Option<Arc<Storage>>,
@@ -178,7 +174,6 @@ impl Machine {
                 true => Kind::Btree,
                 false => Kind::InMemory,
             },
-            segment_bytes: None,
             waits: Arc::default(),
             storage: None,
         }
@@ -205,7 +200,6 @@ impl Machine {
         let mut options = LogOptions::new("/db/journal");
         options.engine_ahead = EngineAhead::BeginBehind;
         options.term_before = term_before;
-        options.segment_bytes = self.segment_bytes.unwrap_or(options.segment_bytes);
         Log::open(&self.env(), options, durable).expect("opened")
     }
 

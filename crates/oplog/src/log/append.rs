@@ -24,8 +24,8 @@ impl Log {
 
     /// As [`Log::append`], for a place that the caller knows to be the next one, and with a term that is not below that
     /// of the entry before. Otherwise `NotNext`, and nothing was appended. `NoJournal` when the log is off. The caller
-    /// has waited for room ([`Log::wait_for_room_for`]); what a state has taken of it since comes from what is left to
-    /// checkpoints.
+    /// has waited for room ([`Log::wait_for_room`]); what a long entry needs beyond that, and what a state has taken
+    /// of it since, comes from what is left to checkpoints.
     pub fn append_at(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
         self.append_all(Some((seq, term)), &[parts], AppendPurpose::Checkpoint)
             .map(drop)
