@@ -107,8 +107,8 @@ struct Spares {
 /// Why there are no files for segments to come.
 pub(crate) struct Refusal {
     pub error: LogError,
-    /// Of several files: there is room for one.
-    pub has_room_for_one: bool,
+    /// Files that there is room for all the same.
+    pub room_for: usize,
 }
 
 /// Which segments may go, of those at the front. The last one never does.
@@ -258,16 +258,20 @@ impl Catalog {
         let missing = count.saturating_sub(self.spares());
         // Nobody counts on them before there are all.
         let mut made = Vec::new();
-        if let Err(error) = self.make_files(disk, missing, &mut made)
+        let checked = self.check_room(disk, missing as u64 * self.segment_bytes);
+        let was_asked = checked.is_err();
+        let result = checked.and_then(|()| self.make_files(disk, missing, &mut made));
+        if let Err(error) = result
             // A purge may have recycled some meanwhile.
             && self.spares() + made.len() < count
         {
             made.iter().for_each(|path| remove_quietly(disk, path));
-            let has_room_for_one = missing > 1 && self.check_room(disk, self.segment_bytes).is_ok();
-            return Err(Refusal {
-                error,
-                has_room_for_one,
-            });
+            // A quota refuses though the file system says that it has space: what was tried says more.
+            let room_for = match was_asked {
+                true => self.count_free(disk),
+                false => made.len(),
+            };
+            return Err(Refusal { error, room_for });
         }
         let is_made = !made.is_empty();
         self.spares.lock().files.append(&mut made);
@@ -281,8 +285,7 @@ impl Catalog {
 
     /// Makes files for segments to come. After an error some of them are in `made` all the same.
     fn make_files(&self, disk: &Disk, count: usize, made: &mut Vec<PathBuf>) -> Result<()> {
-        for left in (1..=count as u64).rev() {
-            self.check_room(disk, left * self.segment_bytes)?;
+        for _ in 0..count {
             made.push(self.make_file(disk)?);
         }
         Ok(())
@@ -429,14 +432,18 @@ impl Catalog {
         })
     }
 
-    /// How many segments a purge takes, however many it may.
+    /// For how many segments a purge makes room, however many it may take. A reader keeps the bytes of a file that has
+    /// gone.
     pub fn count_purged(&self, purge: &Purge) -> usize {
         let list = self.list.lock();
-        (0..list.len()).take_while(|place| purge.takes(&list, *place)).count()
+        let purged = (0..list.len()).take_while(|place| purge.takes(&list, *place));
+        let unread = purged.filter(|place| Arc::strong_count(&list[*place]) == 1);
+        let bytes: u64 = unread.map(|place| list[place].header.file_bytes).sum();
+        (bytes / self.segment_bytes) as usize
     }
 
-    /// How many files for segments the disk has space for.
-    pub fn count_free(&self, disk: &Disk) -> usize {
+    /// How many files for segments the file system says that it has space for.
+    fn count_free(&self, disk: &Disk) -> usize {
         let space = disk.fs.space(&self.directory);
         space.map_or(0, |space| (space.available_bytes / self.segment_bytes) as usize)
     }

@@ -282,6 +282,11 @@ impl Shared {
     /// full still. The log is short only where there is no room for the next one: who wants several is refused, and
     /// others go on.
     pub(super) fn make_spares(&self, count: usize) -> Result<()> {
+        self.try_spares(count).map_err(|refusal| refusal.error)
+    }
+
+    /// As [`Shared::make_spares`], for whoever wants to know what there is room for where that is refused.
+    fn try_spares(&self, count: usize) -> std::result::Result<(), Refusal> {
         let count = if count == NO_PLACE { 1 } else { count };
         match self.catalog.ensure_spares(&self.disk, count) {
             Ok(are_few) => {
@@ -291,18 +296,15 @@ impl Shared {
                 }
                 Ok(())
             }
-            Err(Refusal {
-                error,
-                has_room_for_one,
-            }) => {
-                if let LogError::OutOfSpace { .. } = error {
-                    let is_short = !has_room_for_one && self.catalog.needs_spare();
+            Err(refusal) => {
+                if let LogError::OutOfSpace { .. } = refusal.error {
+                    let is_short = refusal.room_for == 0 && self.catalog.needs_spare();
                     let was_short = self.room.is_short.swap(is_short, Ordering::Relaxed);
                     if is_short && !was_short {
                         self.tell_of_shortage();
                     }
                 }
-                Err(error)
+                Err(refusal)
             }
         }
     }
@@ -316,10 +318,15 @@ impl Shared {
             ..purge.retention
         };
         let catalog = &self.catalog;
-        let within_reach = || catalog.spares() + catalog.count_free(&self.disk) + catalog.count_purged(&purge);
         let wanted = match wanted {
             NO_PLACE => 1,
-            several if several > 1 && several > within_reach() => 0,
+            several if several > 1 => match self.try_spares(several) {
+                Err(Refusal {
+                    error: LogError::OutOfSpace { .. },
+                    room_for,
+                }) if several > catalog.spares() + room_for + catalog.count_purged(&purge) => 0,
+                _ => several,
+            },
             wanted => wanted,
         };
         let lacks = || self.is_short() || catalog.spares() < wanted;
