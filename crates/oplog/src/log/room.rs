@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Told when the disk has no room for the next segment, of each that is made when there is room for few more, and when
-/// history has made way, from the thread that saw it, which may hold locks. It must not call the log.
+/// history has made way for several at once, from the thread that saw it, which may hold locks. It must not call the
+/// log.
 pub type ShortageHandler = Arc<dyn Fn() + Send + Sync>;
 
 /// Of spares that are wanted: however many there were.
@@ -341,7 +342,8 @@ impl Shared {
             add(&self.disk.counters.history_given_up_bytes, gone);
             has_gone = true;
         }
-        if has_gone {
+        // For the next one alone: whoever found the log short has called it.
+        if has_gone && wanted > 1 {
             self.call_handler();
         }
         Ok(())
