@@ -68,3 +68,19 @@ impl SpillError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A quota that was used up where a file was to be made was told as a failure of the disk.
+    #[test]
+    fn a_quota_that_is_used_up_is_a_full_disk() {
+        for operation in ["create", "write"] {
+            for kind in [ErrorKind::QuotaExceeded, ErrorKind::StorageFull] {
+                let error = SpillError::io(operation, Path::new("/spill"), kind.into());
+                assert!(matches!(error, SpillError::NoSpace { .. }), "{operation}: {error}");
+            }
+        }
+    }
+}
