@@ -28,8 +28,8 @@ impl Server {
     }
 
     /// Waits until an entry is as safe as the call's write concern asks. A wait that is ended (`maxTimeMS`, `wtimeout`,
-    /// `killOp`, shutdown) or cannot end, as on a full disk, takes no write back: it is answered, for
-    /// `writeConcernError`.
+    /// `killOp`, shutdown) or cannot end, as on a full disk or without a file descriptor, takes no write back: it is
+    /// answered, for `writeConcernError`.
     pub(crate) fn wait_acknowledged(&self, call: &Invocation<'_>, seq: Seq) -> Result<Option<Document>> {
         let concern = &call.write_concern;
         let until = concern
@@ -39,7 +39,7 @@ impl Server {
             match self.storage.wait_durable_in(&call.operation, seq) {
                 Ok(()) => {}
                 // The entry stays where it is, and reaches the disk when there is room.
-                Err(error @ (StorageError::Interrupted(_) | StorageError::OutOfSpace(_))) => {
+                Err(error) if error.passes() || matches!(error, StorageError::Interrupted(_)) => {
                     return Ok(Some(write_concern_error(concern, &error.into())));
                 }
                 Err(error) => return Err(error.into()),

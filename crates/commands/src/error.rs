@@ -82,6 +82,7 @@ impl CommandError {
                 | ErrorCode::TransactionExceededLifetimeLimitSeconds
                 | ErrorCode::InternalError
                 | ErrorCode::OutOfDiskSpace
+                | ErrorCode::TooManyFilesOpen
         )
     }
 
@@ -201,6 +202,7 @@ impl From<StorageError> for CommandError {
             StorageError::NotInTransaction(_) => ErrorCode::OperationNotSupportedInTransaction,
             StorageError::CollectionDropped(_) => ErrorCode::QueryPlanKilled,
             StorageError::OutOfSpace(_) => ErrorCode::OutOfDiskSpace,
+            StorageError::OutOfDescriptors(_) => ErrorCode::TooManyFilesOpen,
             StorageError::Closed => ErrorCode::ShutdownInProgress,
             StorageError::SnapshotTooOld(_) => ErrorCode::SnapshotTooOld,
             StorageError::HistoryLost => ErrorCode::ChangeStreamHistoryLost,

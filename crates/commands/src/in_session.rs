@@ -184,7 +184,8 @@ pub fn label(call: &Invocation<'_>, error: &mut CommandError, is_refused: bool) 
 
 /// Answers that the write concern was not met, beside what the command did. What was written may not stay when the
 /// member's role changed meanwhile: drivers send it again by its label, as they do with errors (retryable writes
-/// specification). A commit that is not on a full disk yet is one whose outcome is not known.
+/// specification). A commit that is not on disk yet for want of space or of a
+/// descriptor is one whose outcome is not known.
 pub fn tell_write_concern_error(
     call: &Invocation<'_>,
     mut cannot: Document,
@@ -197,7 +198,7 @@ pub fn tell_write_concern_error(
     let label = match code {
         _ if is_retryable => Some("RetryableWriteError"),
         // Drivers that go by the code know of no such end of a commit, and would begin the transaction anew.
-        ErrorCode::OutOfDiskSpace if ends => Some("UnknownTransactionCommitResult"),
+        ErrorCode::OutOfDiskSpace | ErrorCode::TooManyFilesOpen if ends => Some("UnknownTransactionCommitResult"),
         _ => None,
     };
     // Those of a fail point are in its place.

@@ -4,11 +4,11 @@ use crate::namespace::Namespace;
 use std::io;
 
 /// What servers answer whose state it is, or the user's rights, and not what was asked for: another command would fare
-/// no better. Codes of networks, of rights, of time, of write concerns, of roles in a set, of full disks and memory, of
-/// faults inside, of writes that are blocked, and of others that are at the same thing.
-const NOT_OF_WHAT_WAS_ASKED: [i32; 30] = [
-    1, 6, 7, 13, 18, 24, 46, 50, 64, 79, 89, 91, 100, 109, 112, 117, 146, 189, 215, 246, 262, 371, 9001, 10107, 11600,
-    11601, 11602, 13435, 13436, 14031,
+/// no better. Codes of networks, of rights, of time, of write concerns, of roles in a set, of full disks, memory and
+/// descriptors, of faults inside, of writes that are blocked, and of others that are at the same thing.
+const NOT_OF_WHAT_WAS_ASKED: [i32; 31] = [
+    1, 6, 7, 13, 18, 24, 46, 50, 64, 79, 89, 91, 100, 109, 112, 117, 146, 189, 215, 246, 262, 264, 371, 9001, 10107,
+    11600, 11601, 11602, 13435, 13436, 14031,
 ];
 
 /// See the variants.

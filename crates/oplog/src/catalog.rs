@@ -104,6 +104,13 @@ struct Spares {
     is_entering: bool,
 }
 
+/// Why there are no files for segments to come.
+pub(crate) struct Refusal {
+    pub error: LogError,
+    /// Files that there is room for all the same.
+    pub room_for: usize,
+}
+
 /// Which segments may go, of those at the front. The last one never does.
 pub(crate) struct Purge {
     /// All their entries are at or below it.
@@ -118,6 +125,9 @@ pub(crate) struct Purge {
 
 /// For so long no file is tried to be made after one was refused, unless the file system has the space.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(1);
+
+/// The operation named in the error where the next segment cannot be made.
+const MAKE_SEGMENT: &str = "make a log segment in";
 
 const SEGMENT_SUFFIX: &str = ".log";
 const SPARE_PREFIX: &str = "spare-";
@@ -242,14 +252,29 @@ impl Catalog {
     }
 
     /// Sees to it that there are files for the next `count` segments. Answers whether one was made that leaves room for
-    /// few more.
-    pub fn ensure_spares(&self, disk: &Disk, count: usize) -> Result<bool> {
+    /// few more. After an error there are as many as before: others need the space, perhaps to make room.
+    pub fn ensure_spares(&self, disk: &Disk, count: usize) -> std::result::Result<bool, Refusal> {
         let _only = self.preparing.lock();
-        let missing = self.spares()..count;
-        let is_made = !missing.is_empty();
-        for _ in missing {
-            self.add_spare(disk)?;
+        let missing = count.saturating_sub(self.spares());
+        // Nobody counts on them before there are all.
+        let mut made = Vec::new();
+        let checked = self.check_room(disk, missing as u64 * self.segment_bytes);
+        let was_asked = checked.is_err();
+        let result = checked.and_then(|()| self.make_files(disk, missing, &mut made));
+        if let Err(error) = result
+            // A purge may have recycled some meanwhile.
+            && self.spares() + made.len() < count
+        {
+            made.iter().for_each(|path| remove_quietly(disk, path));
+            // A quota refuses though the file system says that it has space: what was tried says more.
+            let room_for = match was_asked {
+                true => self.count_free(disk),
+                false => made.len(),
+            };
+            return Err(Refusal { error, room_for });
         }
+        let is_made = !made.is_empty();
+        self.spares.lock().files.append(&mut made);
         let few_bytes = FEW_SEGMENTS * self.segment_bytes;
         let are_few = || {
             let space = disk.fs.space(&self.directory);
@@ -258,18 +283,22 @@ impl Catalog {
         Ok(is_made && are_few())
     }
 
-    fn add_spare(&self, disk: &Disk) -> Result<()> {
-        self.check_room(disk, self.segment_bytes)?;
+    /// Makes files for segments to come. After an error some of them are in `made` all the same.
+    fn make_files(&self, disk: &Disk, count: usize, made: &mut Vec<PathBuf>) -> Result<()> {
+        for _ in 0..count {
+            made.push(self.make_file(disk)?);
+        }
+        Ok(())
+    }
+
+    fn make_file(&self, disk: &Disk) -> Result<PathBuf> {
         let path = self.new_spare_path();
         let made = disk.open(&path, Access::CreateNew).and_then(|file| {
             let reserved = reserve(&*file, &path, self.segment_bytes);
             reserved.and_then(|()| disk.sync_file(&*file, &path))
         });
         match made {
-            Ok(()) => {
-                self.spares.lock().files.push(path);
-                Ok(())
-            }
+            Ok(()) => Ok(path),
             Err(error) => {
                 remove_quietly(disk, &path);
                 Err(self.note_refusal(disk, self.segment_bytes, error))
@@ -291,13 +320,18 @@ impl Catalog {
         }
     }
 
-    /// A refusal for want of space names no file: there is none.
+    /// A refusal for want of space or of a descriptor names no file: there is none.
     fn note_refusal(&self, disk: &Disk, bytes: u64, error: LogError) -> LogError {
         match error {
             LogError::OutOfSpace { source, .. } => {
                 *self.refused_at.lock() = Some(disk.clock.monotonic());
                 self.no_room(bytes, source)
             }
+            LogError::NoDescriptors { source, .. } => LogError::NoDescriptors {
+                operation: MAKE_SEGMENT,
+                path: self.directory.clone(),
+                source,
+            },
             other => other,
         }
     }
@@ -305,14 +339,14 @@ impl Catalog {
     fn no_room(&self, bytes: u64, source: std::io::Error) -> LogError {
         let reason = format!("it takes {bytes} bytes: {source}");
         LogError::OutOfSpace {
-            operation: "make a log segment in",
+            operation: MAKE_SEGMENT,
             path: self.directory.clone(),
             source: std::io::Error::new(source.kind(), reason),
         }
     }
 
-    /// Makes the next segment, with these frames at its start, and adds it. `OutOfSpace` leaves everything as it was.
-    /// What it is made of counts as a spare until [`Catalog::entered`].
+    /// Makes the next segment, with these frames at its start, and adds it. An error that passes leaves everything as
+    /// it was. What it is made of counts as a spare until [`Catalog::entered`].
     pub fn create(&self, disk: &Disk, header: SegmentHeader, frames: &[u8]) -> Result<(Arc<Segment>, Arc<dyn File>)> {
         let spare = match header.file_bytes == self.segment_bytes {
             true => self.take_spare(),
@@ -335,7 +369,7 @@ impl Catalog {
             Ok(file) => {
                 let filled = self.fill(disk, (&path, &*file), header, frames);
                 // What was allocated in vain is given back: others need it to make room.
-                if let Err(LogError::OutOfSpace { .. }) = &filled {
+                if filled.as_ref().is_err_and(LogError::passes) {
                     remove_quietly(disk, &path);
                 }
                 filled.map(|segment| (segment, file))
@@ -390,25 +424,28 @@ impl Catalog {
 
     /// Takes segments off the front, except pinned ones. By one caller at a time.
     pub fn purge(&self, disk: &Disk, purge: &Purge) -> Result<()> {
-        let retention = purge.retention;
         let mut left = purge.segments_max;
         self.retire_while(disk, |list| {
-            let Some(front) = list.front() else { return false };
-            let Some(end) = later_first(list, front.header.number) else {
-                return false;
-            };
-            let behind = list.iter().skip(1);
-            let bytes: u64 = behind.map(|segment| segment.header.file_bytes).sum();
-            // What is in a segment was written before the next one was made.
-            let newest_ms = list.get(1).map_or(purge.now_ms, |next| next.header.made_ms);
-            let kept =
-                bytes < retention.bytes || purge.now_ms.saturating_sub(newest_ms) < retention.time.as_millis() as u64;
-            let is_named = purge.named.is_some_and(|named| named <= front.header.number);
-            let goes =
-                end.0 - 1 <= purge.up_to.0 && !is_named && front.pins.load(Ordering::Acquire) == 0 && !kept && left > 0;
+            let goes = left > 0 && purge.takes(list, 0);
             left -= usize::from(goes);
             goes
         })
+    }
+
+    /// For how many segments a purge makes room, however many it may take. A reader keeps the bytes of a file that has
+    /// gone.
+    pub fn count_purged(&self, purge: &Purge) -> usize {
+        let list = self.list.lock();
+        let purged = (0..list.len()).take_while(|place| purge.takes(&list, *place));
+        let unread = purged.filter(|place| Arc::strong_count(&list[*place]) == 1);
+        let bytes: u64 = unread.map(|place| list[place].header.file_bytes).sum();
+        (bytes / self.segment_bytes) as usize
+    }
+
+    /// How many files for segments the file system says that it has space for.
+    fn count_free(&self, disk: &Disk) -> usize {
+        let space = disk.fs.space(&self.directory);
+        space.map_or(0, |space| (space.available_bytes / self.segment_bytes) as usize)
     }
 
     /// Takes every segment off. Only before entries are written.
@@ -454,6 +491,24 @@ impl Catalog {
         disk.sync_directory(&self.directory)?;
         self.spares.lock().files.push(spare);
         Ok(())
+    }
+}
+
+impl Purge {
+    /// Whether the segment at that place of the list goes when all before it have gone.
+    fn takes(&self, list: &VecDeque<Arc<Segment>>, place: usize) -> bool {
+        let Some(segment) = list.get(place) else { return false };
+        let Some(end) = later_first(list, segment.header.number) else {
+            return false;
+        };
+        let behind = list.iter().skip(place + 1);
+        let bytes: u64 = behind.map(|segment| segment.header.file_bytes).sum();
+        // What is in a segment was written before the next one was made.
+        let newest_ms = list.get(place + 1).map_or(self.now_ms, |next| next.header.made_ms);
+        let age_ms = self.now_ms.saturating_sub(newest_ms);
+        let kept = bytes < self.retention.bytes || age_ms < self.retention.time.as_millis() as u64;
+        let is_named = self.named.is_some_and(|named| named <= segment.header.number);
+        end.0 - 1 <= self.up_to.0 && !is_named && segment.pins.load(Ordering::Acquire) == 0 && !kept
     }
 }
 

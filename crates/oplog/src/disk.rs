@@ -1,7 +1,7 @@
 //! File operations with the log's errors and counters.
 //!
-//! A full disk is told apart here: it is the one failure the log outlives, except at a sync, after which nobody knows
-//! what is on the disk.
+//! A full disk and the want of a file descriptor are told apart here: they are the failures the log outlives, except
+//! at a sync, after which nobody knows what is on the disk.
 
 use crate::stats::{Counters, add};
 use crate::{LogError, Result};
@@ -20,10 +20,15 @@ pub(crate) struct Disk {
 /// The operation named in the error of a failed directory sync.
 pub(crate) const SYNC_DIRECTORY: &str = "sync directory";
 
-/// An `Io` error, or `OutOfSpace` when that is the cause.
+/// An `Io` error, or `OutOfSpace` or `NoDescriptors` when that is the cause.
 pub(crate) fn failure(operation: &'static str, path: &Path, source: std::io::Error) -> LogError {
     let path = path.to_owned();
     match source.kind() {
+        ErrorKind::QuotaExceeded if vfs::is_out_of_descriptors(&source) => LogError::NoDescriptors {
+            operation,
+            path,
+            source,
+        },
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => LogError::OutOfSpace {
             operation,
             path,

@@ -88,6 +88,17 @@ pub enum LogError {
         /// The cause.
         source: std::io::Error,
     },
+    /// No file descriptor is left. What was appended stays in memory; works again when others have given theirs back.
+    /// The disk may have all the space that is wanted.
+    #[error("no file descriptor is left to {operation} {path}: {source}")]
+    NoDescriptors {
+        /// The verb.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The log was closed with entries that could not be brought to disk. Waits for them have failed, but whoever did
     /// not wait was told that they were taken.
     #[error(
@@ -274,6 +285,11 @@ impl LogError {
         }
     }
 
+    /// Whether nothing was lost and the same works again: when there is space, or a file descriptor.
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::OutOfSpace { .. } | Self::NoDescriptors { .. })
+    }
+
     /// The sort of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -290,7 +306,7 @@ impl LogError {
             | Self::Gap { .. }
             | Self::Behind { .. }
             | Self::Older { .. } => ErrorKind::Corrupt,
-            Self::OutOfSpace { .. } | Self::BufferFull { .. } => ErrorKind::OutOfSpace,
+            Self::OutOfSpace { .. } | Self::NoDescriptors { .. } | Self::BufferFull { .. } => ErrorKind::OutOfSpace,
             Self::GivenUp { source, .. } => source.kind(),
             Self::Io { .. } => ErrorKind::Io,
             Self::Failed(_) | Self::Closed | Self::Interrupted => ErrorKind::Closed,

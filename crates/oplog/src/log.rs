@@ -91,7 +91,9 @@ pub(crate) struct Shared {
     failure: OnceLock<Arc<str>>,
     /// Set with the buffer locked.
     closed: AtomicBool,
-    /// The last flush found the disk full.
+    /// The last flush lacked space or a file descriptor: it is to be tried again.
+    stuck: AtomicBool,
+    /// It was space that one lacked since the last one that was not stuck.
     full: AtomicBool,
     waiters: Waiters,
     /// Those who wait for more to be on disk without a thread.
@@ -117,7 +119,8 @@ impl Log {
     /// may be damaged ([`Log::damages`]).
     ///
     /// Errors: `Corrupt`, `MissingSegment`, `Gap` (entries after `durable` are missing), `Behind` (it ends before
-    /// `durable`, see [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`. Only the last two change anything.
+    /// `durable`, see [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`, `NoDescriptors`. Only the last three
+    /// change anything.
     pub fn open(env: &Env, options: LogOptions, durable: Seq) -> Result<Log> {
         options.check()?;
         let disk = Disk::new(env);
@@ -183,6 +186,7 @@ impl Log {
             states_durable: AtomicU64::new(0),
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             full: AtomicBool::new(false),
             waiters: Waiters::default(),
             wait_list: Arc::default(),
@@ -209,8 +213,8 @@ impl Log {
     /// next place to append at. Not on disk they are forgotten; of those that are, a new segment says that they are
     /// void. Waits for entries that went, and readers that have passed `from`, get `Truncated`.
     ///
-    /// Must not be called beside [`Log::append`], nor for what an engine holds. Errors: `Purged`; `OutOfSpace`, `Io`:
-    /// nothing was taken back; `Failed`, `Closed`, `NoJournal`.
+    /// Must not be called beside [`Log::append`], nor for what an engine holds. Errors: `Purged`; `OutOfSpace`,
+    /// `NoDescriptors`, `Io`: nothing was taken back; `Failed`, `Closed`, `NoJournal`.
     pub fn truncate(&self, from: Seq) -> Result<()> {
         let shared = &*self.shared;
         if shared.mode == LogMode::Off {
@@ -242,7 +246,7 @@ impl Log {
         position.note(&shared.disk, &shared.catalog, durable.min(Seq(from.0 - 1)))?;
         let place = (&shared.disk, &shared.catalog);
         let bytes = match writer.truncate(from, term, durable, place, &shared.buffer) {
-            Err(error @ LogError::OutOfSpace { .. }) => return Err(error),
+            Err(error) if error.passes() => return Err(error),
             Err(error) => {
                 let failed = shared.fail(&error);
                 drop(writer);
@@ -295,8 +299,8 @@ impl Log {
     /// Returns when the entry `seq` and all before it are on disk. Flushes itself when nobody else does; otherwise
     /// waits for the group in the device, and then for one that holds the entry.
     ///
-    /// Errors: `NoJournal` when the log is off; `NotAppended`; `OutOfSpace`: the entry stays buffered and reaches the
-    /// disk when space returns; `Failed`, `Closed`.
+    /// Errors: `NoJournal` when the log is off; `NotAppended`; `OutOfSpace`, `NoDescriptors`: the entry stays buffered
+    /// and reaches the disk when space, or a descriptor, returns; `Failed`, `Closed`.
     pub fn wait_durable(&self, seq: Seq) -> Result<()> {
         self.wait(seq, None)
     }
@@ -405,11 +409,21 @@ impl Log {
     /// beside appends and flushes. An `Io` error may be tried again; a failed sync of the directory ends the log
     /// (`Failed`).
     pub fn purge(&self, up_to: Seq) -> Result<()> {
+        self.purge_for(up_to, 0, 0)
+    }
+
+    /// As [`Log::purge`]. Bytes of history that are to be kept make way for so many bytes at once in so many entries,
+    /// too, where that is enough.
+    pub fn purge_for(&self, up_to: Seq, bytes: usize, entries: usize) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
         if shared.mode == LogMode::Off {
             return Ok(());
         }
+        let wanted = match entries {
+            0 => 0,
+            _ => shared.room.segments_for_some(&shared.buffer.lock(), bytes, entries),
+        };
         let result = {
             let _purging = shared.purging.lock();
             // What is named later is a later segment.
@@ -425,7 +439,7 @@ impl Log {
                 segments_max: usize::MAX,
             };
             let purged = shared.catalog.purge(&shared.disk, &purge);
-            purged.and_then(|()| shared.give_history_up(purge))
+            purged.and_then(|()| shared.give_history_up(purge, wanted))
         };
         result.map_err(|error| match error {
             LogError::Io {
@@ -659,7 +673,7 @@ impl Shared {
             let flushed = writer.flush_group(&self.disk, &self.catalog, &self.position);
             match flushed {
                 Ok(None) => {
-                    self.full.store(false, Ordering::Relaxed);
+                    self.note_unstuck();
                     return Ok(());
                 }
                 Ok(Some(flushed)) => {
@@ -679,10 +693,10 @@ impl Shared {
                         self.ask(|duty| duty.prepare_spare = true);
                     }
                 }
-                Err(error @ LogError::OutOfSpace { .. }) => {
+                Err(error) if error.passes() => {
                     // There may be a new segment all the same.
                     self.set_left(writer.room());
-                    self.note_full();
+                    self.note_stuck(&error);
                     return Err(error);
                 }
                 Err(error) => return Err(self.fail(&error)),

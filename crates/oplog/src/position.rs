@@ -173,7 +173,7 @@ impl HeldPosition<'_> {
         }
         match self.write(disk, path, &position) {
             // There is none yet, so that nothing is said.
-            Err(LogError::OutOfSpace { .. }) if self.known.position.is_none() => return Ok(None),
+            Err(error) if error.passes() && self.known.position.is_none() => return Ok(None),
             other => other?,
         }
         *self.known = Known {

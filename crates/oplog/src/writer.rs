@@ -142,8 +142,8 @@ impl Writer {
             .map_or(0, |tail| tail.segment.header.file_bytes - tail.offset)
     }
 
-    /// Writes and syncs one group of what was taken; `None` when nothing is left. `OutOfSpace` may be tried again;
-    /// after any other error the writer must not be used.
+    /// Writes and syncs one group of what was taken; `None` when nothing is left. An error that passes may be
+    /// tried again; after any other one the writer must not be used.
     pub fn flush_group(&mut self, disk: &Disk, catalog: &Catalog, position: &PositionFile) -> Result<Option<Flushed>> {
         let framed = loop {
             let Some(front) = self.pending.front() else {
@@ -260,7 +260,7 @@ impl Writer {
 
     /// Takes the entries from `from` on back, whose predecessor has the term `term`. Those on disk (up to `durable`) by
     /// a new segment, which says so and is durable on return. Returns the bytes of entries that were not on disk. After
-    /// an error, which is `OutOfSpace` or for ever, nothing was taken back.
+    /// an error, which passes or is for ever, nothing was taken back.
     pub fn truncate(
         &mut self,
         from: Seq,

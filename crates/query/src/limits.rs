@@ -90,6 +90,7 @@ impl From<SpillError> for QueryError {
     fn from(error: SpillError) -> Self {
         let code = match &error {
             SpillError::NoSpace { .. } => ErrorCode::OutOfDiskSpace,
+            SpillError::Io { source, .. } if vfs::is_out_of_descriptors(source) => ErrorCode::TooManyFilesOpen,
             SpillError::Io { operation: "read", .. } => ErrorCode(16817),
             SpillError::Io { .. } => ErrorCode(16821),
             SpillError::Damaged { .. } => ErrorCode(31182),

@@ -63,7 +63,7 @@ pub(crate) fn log_shortage(logger: Arc<Logger>) -> LogShortageHandler {
             true => {
                 "The disk has no room for the log's next file; writes are refused, or not taken from other members, when the one in use is full"
             }
-            false => "The disk had no room for the log's next file; history that was to be kept has made way",
+            false => "The disk had no room for files that the log needs; history that was to be kept has made way",
         };
         let attributes = doc! { "historyGivenUpBytes": shortage.history_given_up_bytes as i64 };
         logger.log(id::LOG_LACKS_ROOM, "checkpointer", message, attributes);

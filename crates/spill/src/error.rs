@@ -54,21 +54,33 @@ pub enum SpillError {
 
 impl SpillError {
     pub(crate) fn io(operation: &'static str, path: &Path, source: std::io::Error) -> Self {
-        match source.kind() {
-            // A quota that is used up is one of descriptors where a file is opened.
-            ErrorKind::StorageFull => Self::NoSpace {
+        let is_full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        match is_full && !vfs::is_out_of_descriptors(&source) {
+            true => Self::NoSpace {
                 path: path.to_owned(),
                 reason: source.to_string(),
             },
-            ErrorKind::QuotaExceeded if operation == "write" => Self::NoSpace {
-                path: path.to_owned(),
-                reason: source.to_string(),
-            },
-            _ => Self::Io {
+            false => Self::Io {
                 operation,
                 path: path.to_owned(),
                 source,
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A quota that was used up where a file was to be made was told as a failure of the disk.
+    #[test]
+    fn a_quota_that_is_used_up_is_a_full_disk() {
+        for operation in ["create", "write"] {
+            for kind in [ErrorKind::QuotaExceeded, ErrorKind::StorageFull] {
+                let error = SpillError::io(operation, Path::new("/spill"), kind.into());
+                assert!(matches!(error, SpillError::NoSpace { .. }), "{operation}: {error}");
+            }
         }
     }
 }

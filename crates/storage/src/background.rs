@@ -79,6 +79,8 @@ pub(crate) struct Checkpointer {
     pub(crate) due_bytes: AtomicU64,
     /// The last one was not taken, for want of space.
     pub(crate) is_stuck: AtomicBool,
+    /// The last one was not taken for want of a file descriptor.
+    pub(crate) lacks_descriptors: AtomicBool,
     /// And as much has changed since the one before as is to be held in memory: nothing more is written.
     pub(crate) is_full: AtomicBool,
     /// The last entry that the log may drop by what the last checkpoint kept, pinned or not; 0 before the first one.

@@ -539,10 +539,7 @@ fn take_places(indexes: &mut Vec<IndexRow>, built: &[TableId]) {
 
 /// Whether the indexes of a build that is given up can be dropped later, as it was for want of space or of time.
 fn passes(error: &StorageError) -> bool {
-    matches!(
-        error,
-        StorageError::OutOfSpace(_) | StorageError::Interrupted(Interrupted::TimeExpired)
-    )
+    error.passes() || matches!(error, StorageError::Interrupted(Interrupted::TimeExpired))
 }
 
 fn building<'g>(collection: &'g Collection, build: &'g Build) -> impl Iterator<Item = usize> + 'g {

@@ -4,6 +4,7 @@
 //! the engine's to say: where it grows with all data, checkpoints wait until the log has grown by as much.
 
 use crate::background::{Alarm, Delayed, Thread, Work};
+use crate::error::lacks_descriptors;
 use crate::mutations::mutated;
 use crate::storage::{LogShortage, Storage};
 use crate::{Interrupted, KillFlag, StorageError};
@@ -66,11 +67,14 @@ impl Storage {
 
     /// Back-pressure of the log, to be called before locks are taken.
     ///
-    /// Errors: [`StorageError::OutOfSpace`], of the log or of the engine.
+    /// Errors: [`StorageError::OutOfSpace`] or [`StorageError::OutOfDescriptors`], of the log or of the engine.
     pub(crate) fn wait_for_room(&self) -> Result<(), StorageError> {
         if self.is_full() {
-            let reason = "the storage engine has no space for what was written since the last checkpoint";
-            return Err(StorageError::OutOfSpace(reason.to_owned()));
+            let lacks = |what| format!("the storage engine has {what} for what was written since the last checkpoint");
+            return Err(match self.checkpointer.lacks_descriptors.load(Ordering::Relaxed) {
+                true => StorageError::OutOfDescriptors(lacks("none")),
+                false => StorageError::OutOfSpace(lacks("no space")),
+            });
         }
         self.wait_for_log_room()
     }
@@ -83,22 +87,25 @@ impl Storage {
     /// As [`Storage::wait_for_log_room`], for so many bytes at once in so many entries.
     pub(crate) fn wait_for_log_room_for(&self, bytes: usize, entries: usize) -> Result<(), StorageError> {
         let wait = || self.log.wait_for_room_for(bytes, entries);
+        let is_refused = |waited: &Result<(), LogError>| matches!(waited, Err(LogError::OutOfSpace { .. }));
         match wait() {
             // Without threads of its own the storage does nothing unasked. With them one may be at it, or done by now.
             Err(LogError::OutOfSpace { .. }) if self.options.background => {}
             other => return other.map_err(|error| self.log_error(error)),
         }
-        {
-            // Whoever takes one just now does it for all.
-            let running = self.checkpointer.running.lock();
-            if wait().is_err() {
-                self.purge_again()?;
-            }
-            if wait().is_err() && self.log_can_be_freed() {
-                self.checkpoint_alone(&running)?;
-            }
+        // Whoever takes one just now does it for all.
+        let running = self.checkpointer.running.lock();
+        let mut waited = wait();
+        if is_refused(&waited) {
+            self.purge_again(bytes, entries)?;
+            waited = wait();
         }
-        wait().map_err(|error| self.log_error(error))
+        if is_refused(&waited) && self.log_can_be_freed() {
+            self.checkpoint_alone(&running)?;
+            self.purge_again(bytes, entries)?;
+            waited = wait();
+        }
+        waited.map_err(|error| self.log_error(error))
     }
 
     /// Whether another checkpoint lets the log, which lacks room, drop anything.
@@ -114,17 +121,18 @@ impl Storage {
                 || self.pipeline.published().0 > self.checkpointer.taken_at.load(Ordering::Relaxed))
     }
 
-    /// Lets the log drop what it may by the last checkpoint: backups end, and history gets old. Under `running`.
-    fn purge_again(&self) -> Result<(), StorageError> {
+    /// Lets the log drop what it may by the last checkpoint: backups end, history gets old, and may make way for so
+    /// many bytes at once in so many entries. Under `running`.
+    fn purge_again(&self, bytes: usize, entries: usize) -> Result<(), StorageError> {
         let may_go = Seq(self.checkpointer.may_go.load(Ordering::Relaxed));
         if may_go == Seq::ZERO {
             return Ok(());
         }
-        self.purge_log(may_go)
+        self.purge_log(may_go, bytes, entries)
     }
 
-    fn purge_log(&self, up_to: Seq) -> Result<(), StorageError> {
-        match self.log.purge(up_to) {
+    fn purge_log(&self, up_to: Seq, bytes: usize, entries: usize) -> Result<(), StorageError> {
+        match self.log.purge_for(up_to, bytes, entries) {
             // The segments are there still, and the next one tries again.
             Err(error @ LogError::Io { .. }) => Err(StorageError::Log(error)),
             other => other.map_err(|error| self.log_error(error)),
@@ -136,11 +144,11 @@ impl Storage {
     fn flush_for_checkpoint(&self) -> Result<(), StorageError> {
         let mut flushed = self.log.flush();
         if matches!(flushed, Err(LogError::OutOfSpace { .. })) {
-            self.purge_again()?;
+            self.purge_again(0, 0)?;
             flushed = self.log.flush();
         }
         match flushed {
-            Err(LogError::OutOfSpace { .. }) if self.log.durable_seq() >= self.pipeline.published() => Ok(()),
+            Err(error) if error.passes() && self.log.durable_seq() >= self.pipeline.published() => Ok(()),
             other => other.map(drop).map_err(|error| self.log_error(error)),
         }
     }
@@ -207,7 +215,8 @@ impl Storage {
         self.flush_for_checkpoint()?;
         match self.write_counts() {
             // The log then keeps what tells them.
-            Ok(()) | Err(StorageError::OutOfSpace(_)) => {}
+            Ok(()) => {}
+            Err(error) if error.passes() => {}
             Err(error) => return Err(error),
         }
         let bytes_before = self.pipeline.order.lock().log_bytes;
@@ -222,6 +231,10 @@ impl Storage {
                 .map_err(|error| self.log_error(error))?;
         }
         let taken = self.engine.checkpoint();
+        let lacks_descriptors = taken.as_ref().is_err_and(lacks_descriptors);
+        self.checkpointer
+            .lacks_descriptors
+            .store(lacks_descriptors, Ordering::Relaxed);
         match &taken {
             Ok(_) => self.engine_found_space(true),
             Err(error) if error.kind() == ErrorKind::OutOfSpace => self.engine_found_space(false),
@@ -234,7 +247,7 @@ impl Storage {
         let may_go = durable.min(counted_at);
         self.checkpointer.may_go.store(may_go.0, Ordering::Relaxed);
         self.checkpointer.taken_at.store(published.0, Ordering::Relaxed);
-        let purged = self.purge_log(may_go);
+        let purged = self.purge_log(may_go, 0, 0);
         self.pipeline.order.lock().log_bytes -= bytes_before;
         self.set_due_bytes();
         purged.map(|()| durable)
@@ -374,7 +387,7 @@ impl Storage {
         if self.log.is_short() {
             let _running = self.checkpointer.running.lock();
             // It is tried again in the next turn; a log that has failed has stopped the storage.
-            let _ = self.purge_again();
+            let _ = self.purge_again(0, 0);
         }
         let log_bytes = self.pipeline.order.lock().log_bytes;
         let wanted = match self.engine.info().capabilities.checkpoint_cost {

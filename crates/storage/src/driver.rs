@@ -471,12 +471,12 @@ impl Driver {
         self.commit(outputs.committed)
     }
 
-    /// Writes to the log, however long the disk is full.
+    /// Writes to the log, however long the disk is full or no descriptor is left.
     fn persist(&self, mut write: impl FnMut(&oplog::Log) -> Result<(), LogError>) -> Result<(), StorageError> {
         loop {
             match write(&self.storage.log) {
                 Ok(()) => return Ok(()),
-                Err(LogError::OutOfSpace { .. } | LogError::BufferFull { .. }) => {
+                Err(error) if error.passes() || matches!(error, LogError::BufferFull { .. }) => {
                     self.storage.check_running()?;
                     #[expect(clippy::disallowed_methods, reason = "there is nothing to be woken by")]
                     std::thread::sleep(FULL_DISK_PAUSE);
@@ -532,7 +532,7 @@ impl Driver {
                     assert_eq!(seq, elected.first, "the term's first entry");
                     return Ok(());
                 }
-                Err(StorageError::OutOfSpace(_)) => {
+                Err(error) if error.passes() => {
                     storage.check_running()?;
                     order.new_term = Some(elected.term);
                     // The checkpoint that makes room needs both. Nobody else appends before the term's first entry.
@@ -620,7 +620,7 @@ impl Driver {
                     LogError::Truncated { .. } | LogError::NotAppended { .. } | LogError::Purged { .. }
                 );
                 // No descriptor is left: as if it were lost on its way.
-                let passes = matches!(error, LogError::OutOfSpace { .. });
+                let passes = matches!(error, LogError::NoDescriptors { .. });
                 if !is_gone && !passes && self.storage.check_running().is_ok() {
                     self.storage
                         .stop(&format!("what others are to be sent cannot be read: {error}"));

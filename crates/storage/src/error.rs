@@ -116,6 +116,9 @@ pub enum StorageError {
     /// The disk or a configured limit is full (14031).
     #[error("out of space: {0}")]
     OutOfSpace(String),
+    /// No file descriptor is left (264).
+    #[error("out of file descriptors: {0}")]
+    OutOfDescriptors(String),
     /// A backup is open (50886).
     #[error("The existing backup cursor must be closed before $backupCursor can succeed.")]
     BackupOpen,
@@ -216,6 +219,7 @@ impl From<EngineError> for StorageError {
         match error {
             // While storage opens, nothing else tells why.
             EngineError::Stopped(failure) => Self::Stopped(failure.into()),
+            error if lacks_descriptors(&error) => Self::OutOfDescriptors(error.to_string()),
             error => match error.kind() {
                 ErrorKind::OutOfSpace => Self::OutOfSpace(error.to_string()),
                 ErrorKind::Closed => Self::Closed,
@@ -223,6 +227,18 @@ impl From<EngineError> for StorageError {
                 _ => Self::Engine(error),
             },
         }
+    }
+}
+
+/// Whether it is a file descriptor that an engine lacks, and no space.
+pub(crate) fn lacks_descriptors(error: &EngineError) -> bool {
+    matches!(error, EngineError::Io { source, .. } if vfs::is_out_of_descriptors(source))
+}
+
+impl StorageError {
+    /// Whether nothing is lost and the same works again: when there is space, or a file descriptor.
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::OutOfSpace(_) | Self::OutOfDescriptors(_))
     }
 }
 

@@ -102,7 +102,7 @@ impl Follower {
             let (seq, bytes) = match entry {
                 Ok(entry) => entry,
                 // It is asked again after a while: clients may have taken all there are.
-                Err(LogError::OutOfSpace { .. }) => {
+                Err(LogError::NoDescriptors { .. }) => {
                     self.waits_for_descriptors = true;
                     return Ok(*bytes_applied > 0);
                 }
@@ -158,7 +158,7 @@ impl Storage {
         let (mut next_table, guards) = loop {
             let locked = self.lock_in_turn(op, || Ok(concerned.clone()))?;
             let error = match self.prepare_followed(definitions()) {
-                Err(error @ StorageError::OutOfSpace(_)) => error,
+                Err(error) if error.passes() => error,
                 prepared => {
                     prepared?;
                     break locked;
@@ -289,7 +289,7 @@ mod tests {
         let machine = Machine::new(1);
         let storage = machine.open().unwrap();
         let mut follower = Follower::new(&storage, Arc::default());
-        let refused = LogError::OutOfSpace {
+        let refused = LogError::NoDescriptors {
             operation: "open",
             path: "1.log".into(),
             source: std::io::ErrorKind::QuotaExceeded.into(),

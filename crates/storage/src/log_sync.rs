@@ -39,8 +39,9 @@ pub(crate) fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
             if now.saturating_sub(noted) >= pause {
                 noted = now;
                 match storage.note_commit() {
-                    // A full disk is waited for below, where somebody waits for it.
-                    Ok(()) | Err(LogError::OutOfSpace { .. }) => {}
+                    Ok(()) => {}
+                    // It is waited for below, where somebody waits for the disk.
+                    Err(error) if error.passes() => {}
                     Err(error) => {
                         storage.log_error(error);
                         return;
@@ -54,7 +55,7 @@ pub(crate) fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
                 Ok(()) => {}
                 // Taken back meanwhile, which is on disk.
                 Err(LogError::Truncated { .. } | LogError::NotAppended { .. }) => {}
-                Err(LogError::OutOfSpace { .. }) => {
+                Err(error) if error.passes() => {
                     unwritten.waiting.lock().splice(0..0, waiting);
                     if !unwritten.alarm.wait(FULL_DISK_PAUSE) {
                         return;

@@ -517,6 +517,7 @@ impl Storage {
     pub(crate) fn log_error(&self, error: LogError) -> StorageError {
         match error {
             LogError::OutOfSpace { .. } | LogError::BufferFull { .. } => StorageError::OutOfSpace(error.to_string()),
+            LogError::NoDescriptors { .. } => StorageError::OutOfDescriptors(error.to_string()),
             LogError::Failed(_) | LogError::Io { .. } => self.stop(&error.to_string()),
             LogError::Closed if self.closed.load(Ordering::Acquire) => StorageError::Closed,
             error => StorageError::Log(error),
@@ -527,10 +528,22 @@ impl Storage {
 /// The log's side of the write-ahead rule: a checkpoint is never ahead of the log.
 fn write_ahead(log: Arc<Log>) -> engine::WriteAhead {
     Arc::new(move |seq| {
-        log.wait_durable(seq).map_err(|error| engine::EngineError::Backend {
-            operation: "flush the log",
-            kind: error.kind(),
-            message: error.to_string(),
+        log.wait_durable(seq).map_err(|error| match error {
+            // It stays what it is: descriptors are no space.
+            LogError::NoDescriptors {
+                operation,
+                path,
+                source,
+            } => engine::EngineError::Io {
+                operation,
+                path,
+                source,
+            },
+            error => engine::EngineError::Backend {
+                operation: "flush the log",
+                kind: error.kind(),
+                message: error.to_string(),
+            },
         })
     })
 }

@@ -336,7 +336,7 @@ fn what_may_fail_about_the_files_of_new_tables_fails_the_commit() {
         machine.fs.clear_faults();
         assert_eq!(committed.is_ok(), has_descriptors, "{committed:?}");
         assert!(
-            matches!(committed, Ok(_) | Err(StorageError::OutOfSpace(_))),
+            matches!(committed, Ok(_) | Err(StorageError::OutOfDescriptors(_))),
             "{committed:?}"
         );
         assert_eq!(storage.catalog().collection(&of("one")).is_some(), has_descriptors);

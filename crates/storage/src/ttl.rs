@@ -109,6 +109,7 @@ impl Storage {
         match error {
             StorageError::Interrupted(_)
             | StorageError::OutOfSpace(_)
+            | StorageError::OutOfDescriptors(_)
             | StorageError::Log(_)
             | StorageError::Stopped(_)
             | StorageError::Closed => Err(error),

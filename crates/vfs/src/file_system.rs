@@ -32,8 +32,9 @@ pub struct Space {
 }
 
 /// A tree of directories and files. Out of file descriptors is told as a quota that is used up (`QuotaExceeded`): as on
-/// a full disk, nothing was done, and it works again when others have given theirs back. Directory entries (create,
-/// remove, rename) are durable only after [`FileSystem::sync_directory`] of the parent.
+/// a full disk, nothing was done, and it works again when others have given theirs back
+/// ([`crate::is_out_of_descriptors`] tells one from the other). Directory entries (create, remove, rename) are durable
+/// only after [`FileSystem::sync_directory`] of the parent.
 pub trait FileSystem: Send + Sync {
     /// Opens or creates a file.
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
@@ -56,8 +57,8 @@ pub trait FileSystem: Send + Sync {
     fn lock(&self, path: &Path) -> Result<Box<dyn DirectoryLock>>;
     /// Space of the file system holding `path`, which has to exist.
     fn space(&self, path: &Path) -> Result<Space>;
-    /// `QuotaExceeded` when the process has so few descriptors left that no more file may be opened that stays open and
-    /// that could be refused, such as one for each database: the rest is for what cannot wait, such as the log's next
+    /// Fails when the process has so few descriptors left that no more file may be opened that stays open and that
+    /// could be refused, such as one for each database: the rest is for what cannot wait, such as the log's next
     /// segment.
     fn check_descriptors(&self) -> Result<()>;
     /// The keys under which whoever writes data here must seal it; `None`: data is written as it is. Required, and

@@ -9,6 +9,7 @@
 )]
 
 use crate::direct_buffer::{DIRECT_BYTES, DirectBuffer, is_aligned};
+use crate::out_of_descriptors::out_of_descriptors;
 use crate::{Access, DirectoryLock, File, FileSystem, Space};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
@@ -37,17 +38,17 @@ fn any_descriptor() -> Result<fs::File> {
     fs::File::open("/dev/null")
 }
 
-fn is_out_of_descriptors(error: &Error) -> bool {
+/// Whether the system says so: of this process, or of all.
+fn has_too_many_files(error: &Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// An error of opening as [`FileSystem`] tells it.
 fn opening(error: Error) -> Error {
-    if is_out_of_descriptors(&error) {
-        Error::new(ErrorKind::QuotaExceeded, error)
-    } else {
-        error
+    match has_too_many_files(&error) {
+        true => out_of_descriptors(error),
+        false => error,
     }
 }
 
@@ -124,7 +125,7 @@ impl FileSystem for RealFs {
 
     fn sync_directory(&self, directory: &Path) -> Result<()> {
         let opened = match fs::File::open(directory) {
-            Err(error) if is_out_of_descriptors(&error) => {
+            Err(error) if has_too_many_files(&error) => {
                 let mut spare = SPARE.lock();
                 *spare = None;
                 let synced = fs::File::open(directory).and_then(|opened| opened.sync_all());
@@ -165,7 +166,7 @@ impl FileSystem for RealFs {
             return Ok(());
         }
         let reason = format!("{taken} of {limit} file descriptors are taken, and the rest is kept");
-        Err(Error::new(ErrorKind::QuotaExceeded, reason))
+        Err(out_of_descriptors(reason))
     }
 
     fn keys(&self) -> Option<&Arc<crypt::Keys>> {

@@ -2,8 +2,12 @@
 //! ones.
 #![allow(clippy::unwrap_used)]
 
-use crate::{Access, DirectBuffer, FileSystem, Random, RealFs, SeededRandom, SimulatedFs};
-use std::io::ErrorKind;
+use crate::{
+    Access, DirectBuffer, Fault, FaultKind, FileSystem, Random, RealFs, SeededRandom, SimulatedFs,
+    is_out_of_descriptors,
+};
+use rustix::io::Errno;
+use std::io::{Error, ErrorKind};
 use std::path::Path;
 
 fn contract(fs: &dyn FileSystem, root: &Path) {
@@ -166,4 +170,25 @@ fn direct_reads_of_simulated_files_are_like_others() {
     assert_eq!(unaligned.unwrap_err().kind(), ErrorKind::InvalidInput);
     let part = direct.read_at(memory.filled(700), 512);
     assert_eq!(part.unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+/// Both are errors of one kind, and too many open files were told as a full disk.
+#[test]
+fn too_many_open_files_are_no_full_disk() {
+    let told = |errno: Errno| super::opening(Error::from_raw_os_error(errno.raw_os_error()));
+    for errno in [Errno::MFILE, Errno::NFILE] {
+        let error = told(errno);
+        assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+        assert!(is_out_of_descriptors(&error), "{error}");
+        let system = Error::from_raw_os_error(errno.raw_os_error());
+        assert_eq!(error.to_string(), system.to_string(), "the system's words stay");
+    }
+    for errno in [Errno::DQUOT, Errno::NOSPC, Errno::ACCESS] {
+        assert!(!is_out_of_descriptors(&told(errno)), "{errno:?}");
+    }
+    let fs = SimulatedFs::new(1);
+    fs.inject(Fault::new(FaultKind::NoDescriptors).times(2));
+    let error = fs.open(Path::new("/a"), Access::OpenOrCreate).map(drop).unwrap_err();
+    assert!(is_out_of_descriptors(&error), "{error}");
+    assert!(is_out_of_descriptors(&fs.check_descriptors().unwrap_err()));
 }

@@ -135,6 +135,7 @@ error_codes! {
     TooManyLogicalSessions = 261,
     ExceededTimeLimit = 262,
     OperationNotSupportedInTransaction = 263,
+    TooManyFilesOpen = 264,
     PreparedTransactionInProgress = 267,
     IndexBuildAborted = 276,
     UnsatisfiableCommitQuorum = 278,

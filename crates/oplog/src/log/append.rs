@@ -14,7 +14,8 @@ impl Log {
     /// are files for, and where it would not, such files are made first.
     ///
     /// Errors: `EntryTooLarge`; `BufferFull` where [`Log::is_overfull`]; `OutOfSpace` where the disk has no room for
-    /// such a file; `Failed`, `Closed`. After an error nothing was appended. Cost: about 50 ns and the copy.
+    /// such a file, `NoDescriptors` where it cannot be opened; `Failed`, `Closed`. After an error nothing was
+    /// appended. Cost: about 50 ns and the copy.
     ///
     /// It has the term of the entry before it; of the first one that is 0.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Seq> {
@@ -83,7 +84,7 @@ impl Log {
                         tried = Some(shared.make_spares(wanted));
                         continue;
                     }
-                    Some(Err(error @ LogError::OutOfSpace { .. })) => return Err(error),
+                    Some(Err(error)) if error.passes() => return Err(error),
                     // Others were faster.
                     Some(Ok(())) => continue,
                     // What else is wrong the segment itself meets, where somebody can act on it.

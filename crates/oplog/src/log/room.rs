@@ -12,7 +12,7 @@
 
 use super::{Log, Shared};
 use crate::buffer::Buffer;
-use crate::catalog::Purge;
+use crate::catalog::{Purge, Refusal};
 use crate::format::{FRAMES_START, HARD_STATE_BYTES};
 use crate::limits::{CHECKPOINT_PART_OF_SEGMENT, ENTRY_LENGTH_BYTES, FRAME_EXTRA_BYTES_MAX};
 use crate::stats::add;
@@ -20,8 +20,9 @@ use crate::{LogError, LogMode, Result, Retention};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Told when the disk has no room for the next segment, and of each that is made when there is room for few more, from
-/// the thread that saw it, which may hold locks. It must not call the log.
+/// Told when the disk has no room for the next segment, of each that is made when there is room for few more, and when
+/// history has made way for several at once, from the thread that saw it, which may hold locks. It must not call the
+/// log.
 pub type ShortageHandler = Arc<dyn Fn() + Send + Sync>;
 
 /// Of spares that are wanted: however many there were.
@@ -95,7 +96,7 @@ impl Room {
     }
 
     /// As [`Room::segments_for`], of some entries of one length.
-    fn segments_for_some(&self, buffer: &Buffer, bytes: usize, entries: usize) -> usize {
+    pub fn segments_for_some(&self, buffer: &Buffer, bytes: usize, entries: usize) -> usize {
         let entries = entries.max(1);
         let each = std::iter::repeat_n(bytes.div_ceil(entries) + ENTRY_LENGTH_BYTES, entries);
         let left = self.left.load(Ordering::Acquire);
@@ -140,7 +141,7 @@ impl Room {
 impl Log {
     /// Bounded back-pressure, to be called before locks are taken: waits while more than `buffer_bytes_max` bytes are
     /// not on disk, or more than the segments that there are can take. While the disk is full it answers `OutOfSpace`,
-    /// after having tried. Four loads when there is room.
+    /// and `NoDescriptors` where it is that, after having tried. Four loads when there is room.
     pub fn wait_for_room(&self) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
@@ -151,19 +152,19 @@ impl Log {
             // There may be space by now; where there is none, what is left is what there is.
             let _ = shared.make_spare();
         }
-        while shared.full.load(Ordering::Relaxed)
+        while shared.stuck.load(Ordering::Relaxed)
             || shared.buffered.load(Ordering::Relaxed) >= shared.buffer_bytes_max
             || shared.lacks_room()
         {
             add(&shared.disk.counters.waits_for_room, 1);
             let last = self.last_seq();
-            // A full disk is tried even when all entries are on it: what it had no room for may be a hard state.
-            let served = || !shared.full.load(Ordering::Relaxed) && shared.durable_seq() >= last;
+            // It is tried even when all entries are on disk: what was stuck may be a hard state.
+            let served = || !shared.stuck.load(Ordering::Relaxed) && shared.durable_seq() >= last;
             shared.flush_until(last, &served, None)?;
             shared.check_open()?;
             if shared.lacks_room() {
                 match shared.make_spare() {
-                    Err(error @ LogError::OutOfSpace { .. }) => return Err(error),
+                    Err(error) if error.passes() => return Err(error),
                     Ok(()) if !shared.lacks_room() => {}
                     // It has been used already; or else the segment itself meets what is wrong, where somebody can act
                     // on it.
@@ -200,14 +201,14 @@ impl Log {
         shared.flush_until(last, &|| shared.durable_seq() >= last, None)?;
         let wanted = shared.room.segments_for_some(&shared.buffer.lock(), bytes, entries);
         match shared.make_spares(wanted) {
-            Err(error @ LogError::OutOfSpace { .. }) => Err(error),
+            Err(error) if error.passes() => Err(error),
             // What else is wrong the segment itself meets, where somebody can act on it.
             _ => Ok(()),
         }
     }
 
     /// Makes a file for the next segment ahead of time where there is none: [`Log::pin`] needs one. Errors:
-    /// `OutOfSpace`, `Io`, `Failed`, `Closed`.
+    /// `OutOfSpace`, `NoDescriptors`, `Io`, `Failed`, `Closed`.
     pub fn prepare_segment(&self) -> Result<()> {
         self.shared.check_open()?;
         match self.shared.mode {
@@ -247,15 +248,27 @@ impl Shared {
         self.room.is_short() || self.full.load(Ordering::Relaxed)
     }
 
-    /// A flush found the disk full.
-    pub(super) fn note_full(&self) {
-        if !self.full.swap(true, Ordering::Relaxed) && !self.room.is_short() {
+    /// A flush found the disk full, or no descriptor for the next segment.
+    pub(super) fn note_stuck(&self, error: &LogError) {
+        self.stuck.store(true, Ordering::Relaxed);
+        let is_full = matches!(error, LogError::OutOfSpace { .. });
+        if is_full && !self.full.swap(true, Ordering::Relaxed) && !self.room.is_short() {
             self.tell_of_shortage();
         }
     }
 
+    /// A flush had what it needs.
+    pub(super) fn note_unstuck(&self) {
+        self.stuck.store(false, Ordering::Relaxed);
+        self.full.store(false, Ordering::Relaxed);
+    }
+
     fn tell_of_shortage(&self) {
         add(&self.disk.counters.shortages, 1);
+        self.call_handler();
+    }
+
+    fn call_handler(&self) {
         if let Some(handler) = self.room.on_shortage.get() {
             handler();
         }
@@ -267,44 +280,71 @@ impl Shared {
     }
 
     /// Sees to it that there are files for the next `count` segments; for [`NO_PLACE`] it tries whether the disk is
-    /// full still.
+    /// full still. The log is short only where there is no room for the next one: who wants several is refused, and
+    /// others go on.
     pub(super) fn make_spares(&self, count: usize) -> Result<()> {
-        let count = if count == NO_PLACE { 1 } else { count };
-        let made = self.catalog.ensure_spares(&self.disk, count);
-        let is_refused = match &made {
-            Ok(_) => false,
-            // A purge may have recycled one meanwhile.
-            Err(LogError::OutOfSpace { .. }) => self.catalog.spares() < count,
-            Err(_) => return made.map(drop),
-        };
-        let is_short = is_refused && self.catalog.needs_spare();
-        let was_short = self.room.is_short.swap(is_short, Ordering::Relaxed);
-        if is_refused && !was_short {
-            self.tell_of_shortage();
-        } else if matches!(made, Ok(true))
-            && let Some(handler) = self.room.on_shortage.get()
-        {
-            handler();
-        }
-        if is_refused { made.map(drop) } else { Ok(()) }
+        self.try_spares(count).map_err(|refusal| refusal.error)
     }
 
-    /// Purges more, segment by segment, until there is a file for the next one: history that no start needs goes before
-    /// writes are refused.
-    pub(super) fn give_history_up(&self, mut purge: Purge) -> Result<()> {
+    /// As [`Shared::make_spares`], for whoever wants to know what there is room for where that is refused.
+    fn try_spares(&self, count: usize) -> std::result::Result<(), Refusal> {
+        let count = if count == NO_PLACE { 1 } else { count };
+        match self.catalog.ensure_spares(&self.disk, count) {
+            Ok(are_few) => {
+                self.room.is_short.store(false, Ordering::Relaxed);
+                if are_few {
+                    self.call_handler();
+                }
+                Ok(())
+            }
+            Err(refusal) => {
+                if let LogError::OutOfSpace { .. } = refusal.error {
+                    let is_short = refusal.room_for == 0 && self.catalog.needs_spare();
+                    let was_short = self.room.is_short.swap(is_short, Ordering::Relaxed);
+                    if is_short && !was_short {
+                        self.tell_of_shortage();
+                    }
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Purges more, segment by segment, until there are files for the next one and for as many as are `wanted`:
+    /// history that no start needs goes before writes are refused. None goes where all of it would not do.
+    pub(super) fn give_history_up(&self, mut purge: Purge, wanted: usize) -> Result<()> {
         purge.segments_max = 1;
         purge.retention = Retention {
             bytes: 0,
             ..purge.retention
         };
-        while self.is_short() && self.make_spare().is_err() {
-            let before = (self.catalog.len(), self.catalog.bytes());
-            self.catalog.purge(&self.disk, &purge)?;
-            if self.catalog.len() == before.0 {
+        let catalog = &self.catalog;
+        let wanted = match wanted {
+            NO_PLACE => 1,
+            several if several > 1 => match self.try_spares(several) {
+                Err(Refusal {
+                    error: LogError::OutOfSpace { .. },
+                    room_for,
+                }) if several > catalog.spares() + room_for + catalog.count_purged(&purge) => 0,
+                _ => several,
+            },
+            wanted => wanted,
+        };
+        let lacks = || self.is_short() || catalog.spares() < wanted;
+        let mut has_gone = false;
+        while lacks() && matches!(self.make_spares(wanted.max(1)), Err(LogError::OutOfSpace { .. })) {
+            let before = (catalog.len(), catalog.bytes());
+            catalog.purge(&self.disk, &purge)?;
+            if catalog.len() == before.0 {
                 break;
             }
-            let gone = before.1.saturating_sub(self.catalog.bytes());
+            let gone = before.1.saturating_sub(catalog.bytes());
             add(&self.disk.counters.history_given_up_bytes, gone);
+            has_gone = true;
+        }
+        // For the next one alone: whoever found the log short has called it.
+        if has_gone && wanted > 1 {
+            self.call_handler();
         }
         Ok(())
     }

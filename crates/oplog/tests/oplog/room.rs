@@ -3,11 +3,11 @@
 use crate::support::{DIRECTORY, Model, entry, env, options, segments};
 use engine::{ErrorKind, Seq};
 use oplog::{AppendPurpose, HardState, Log, LogError, LogOptions, Retention};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs};
+use vfs::{Access, DirectoryLock, Env, Fault, FaultKind, File, FileSystem, Random, SeededRandom, SimulatedFs, Space};
 
 fn uncompressed() -> LogOptions {
     LogOptions {
@@ -405,4 +405,277 @@ fn a_pin_beside_writers_leaves_room_for_a_checkpoint() {
         log.flush().unwrap();
         log.close().unwrap();
     }
+}
+
+/// Of the files for several segments those that there was room for stayed when that was refused, and each attempt was
+/// counted as if there were no room for the next segment.
+#[test]
+fn who_wants_several_segments_and_is_refused_leaves_nothing_behind() {
+    let fs = SimulatedFs::new(1);
+    let log = Log::open(&env(&fs, 1), uncompressed(), Seq::ZERO).unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    log.set_shortage_handler(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    log.append(&[b"first"]).unwrap();
+    log.flush().unwrap();
+    let bytes = uncompressed().segment_bytes;
+    let (entry, several) = ([7; 11_000], 5 * bytes as usize);
+    let parts: &[&[u8]] = &[&entry];
+    let available = || fs.space(Path::new(DIRECTORY)).unwrap().available_bytes;
+    let names = || fs.list(Path::new(DIRECTORY)).unwrap();
+    for has_file_for_next in [false, true] {
+        fs.set_free_bytes(None);
+        if has_file_for_next {
+            log.prepare_segment().unwrap();
+        }
+        fs.set_free_bytes(Some(2 * bytes + 100));
+        let before = names();
+        for _ in 0..3 {
+            let refused = [
+                log.wait_for_room_for(several, 100).unwrap_err(),
+                log.append_all(None, &[parts; 5], AppendPurpose::Write).unwrap_err(),
+            ];
+            for error in refused {
+                assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+            }
+            assert_eq!(names(), before);
+            assert_eq!(available(), 2 * bytes + 100);
+            assert!(!log.is_short(), "there is room for the next segment");
+        }
+        assert_eq!(log.stats().shortages, 0);
+        assert_eq!(told.load(Ordering::SeqCst), 0);
+        log.wait_for_room().unwrap();
+        log.append(&[&[7; 900]]).unwrap();
+    }
+    // Without room for the next one it is short, and once.
+    fs.set_free_bytes(Some(0));
+    while log.append(&[&[7; 900]]).is_ok() {
+        log.flush().unwrap();
+    }
+    for _ in 0..3 {
+        assert!(log.wait_for_room().is_err() && log.is_short());
+    }
+    assert_eq!((log.stats().shortages, told.load(Ordering::SeqCst)), (1, 1));
+}
+
+/// Entries that need several segments at once were refused while history was kept that could make way for them, as
+/// there was a file for the next segment.
+#[test]
+fn history_makes_way_for_what_needs_several_segments() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions {
+        retention: Retention {
+            bytes: 1 << 30,
+            ..Retention::default()
+        },
+        ..uncompressed()
+    };
+    let bytes = options.segment_bytes as usize;
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let mut model = Model::default();
+    while segments(&fs).len() < 12 {
+        model.append(&log, 1, 900).unwrap();
+        log.flush().unwrap();
+    }
+    log.prepare_segment().unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    log.set_shortage_handler(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    fs.set_free_bytes(Some(0));
+    let error = log.wait_for_room_for(3 * bytes, 30).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+    assert!(!log.is_short());
+    log.purge(model.last()).unwrap();
+    log.purge_for(model.last(), 30 * bytes, 300).unwrap();
+    assert_eq!(segments(&fs).len(), 12, "nothing goes in vain");
+    log.purge_for(model.last(), 3 * bytes, 30).unwrap();
+    log.wait_for_room_for(3 * bytes, 30).unwrap();
+    let left = segments(&fs).len();
+    assert!((4..10).contains(&left), "{left}: no more than is needed");
+    let stats = log.stats();
+    assert_eq!(stats.history_given_up_bytes, ((12 - left) * bytes) as u64, "{stats:?}");
+    assert_eq!(stats.shortages, 0, "{stats:?}");
+    assert!(told.load(Ordering::SeqCst) > 0, "of what went");
+    let entry = vec![7; bytes / 10];
+    for _ in 0..30 {
+        log.append(&[&entry]).unwrap();
+    }
+    assert_eq!(log.flush().unwrap(), log.last_seq(), "all of it is on disk");
+}
+
+/// As a file system whose space a quota lets nobody have: it says that there is much, and refuses.
+struct Quota(Arc<dyn FileSystem>);
+
+impl FileSystem for Quota {
+    fn open(&self, path: &Path, access: Access) -> std::io::Result<Arc<dyn File>> {
+        self.0.open(path, access)
+    }
+
+    fn remove_file(&self, path: &Path) -> std::io::Result<()> {
+        self.0.remove_file(path)
+    }
+
+    fn remove_directory_all(&self, path: &Path) -> std::io::Result<()> {
+        self.0.remove_directory_all(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn create_directory_all(&self, path: &Path) -> std::io::Result<()> {
+        self.0.create_directory_all(path)
+    }
+
+    fn list(&self, directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+        self.0.list(directory)
+    }
+
+    fn exists(&self, path: &Path) -> std::io::Result<bool> {
+        self.0.exists(path)
+    }
+
+    fn sync_directory(&self, directory: &Path) -> std::io::Result<()> {
+        self.0.sync_directory(directory)
+    }
+
+    fn lock(&self, path: &Path) -> std::io::Result<Box<dyn DirectoryLock>> {
+        self.0.lock(path)
+    }
+
+    fn space(&self, _path: &Path) -> std::io::Result<Space> {
+        Ok(Space {
+            total_bytes: 1 << 40,
+            available_bytes: 1 << 39,
+        })
+    }
+
+    fn check_descriptors(&self) -> std::io::Result<()> {
+        self.0.check_descriptors()
+    }
+
+    fn keys(&self) -> Option<&Arc<crypt::Keys>> {
+        self.0.keys()
+    }
+}
+
+/// Where a quota refuses what the file system says it has space for, history went in vain for what all of it could not
+/// make room for, and each attempt of whoever wants several segments counted as a shortage.
+#[test]
+fn a_quota_takes_no_history_in_vain() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions {
+        retention: Retention {
+            bytes: 1 << 30,
+            ..Retention::default()
+        },
+        ..uncompressed()
+    };
+    let bytes = options.segment_bytes as usize;
+    let machine = env(&fs, 1);
+    let machine = Env {
+        fs: Arc::new(Quota(machine.fs.clone())),
+        ..machine
+    };
+    let log = Log::open(&machine, options, Seq::ZERO).unwrap();
+    let mut model = Model::default();
+    while segments(&fs).len() < 12 {
+        model.append(&log, 1, 900).unwrap();
+        log.flush().unwrap();
+    }
+    log.prepare_segment().unwrap();
+    fs.set_free_bytes(Some(0));
+    for _ in 0..2 {
+        let error = log.wait_for_room_for(30 * bytes, 300).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+        log.purge_for(model.last(), 30 * bytes, 300).unwrap();
+        assert_eq!(segments(&fs).len(), 12, "nothing goes in vain");
+    }
+    log.purge_for(model.last(), 3 * bytes, 30).unwrap();
+    log.wait_for_room_for(3 * bytes, 30).unwrap();
+    let left = segments(&fs).len();
+    assert!((4..10).contains(&left), "{left}: no more than is needed");
+    assert_eq!(log.stats().shortages, 0);
+    // Without room for the next one it is short, and once.
+    fs.set_free_bytes(Some(0));
+    while log.append(&[&[7; 900]]).is_ok() {
+        log.flush().unwrap();
+    }
+    let entry = [7; 11_000];
+    let parts: &[&[u8]] = &[&entry];
+    for _ in 0..3 {
+        assert!(log.append_all(None, &[parts; 5], AppendPurpose::Write).is_err() && log.is_short());
+        assert!(log.wait_for_room().is_err() && log.is_short());
+    }
+    assert_eq!(log.stats().shortages, 1);
+}
+
+/// A reader keeps the bytes of a file that has gone: what is read of history makes no room, and went for nothing.
+#[test]
+fn history_that_is_read_does_not_go_in_vain() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions {
+        retention: Retention {
+            bytes: 1 << 30,
+            ..Retention::default()
+        },
+        ..uncompressed()
+    };
+    let bytes = options.segment_bytes as usize;
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let mut model = Model::default();
+    while segments(&fs).len() < 8 {
+        model.append(&log, 1, 900).unwrap();
+        log.flush().unwrap();
+    }
+    log.prepare_segment().unwrap();
+    fs.set_free_bytes(Some(0));
+    let mut readers = Vec::new();
+    for seq in 1..=model.last().0 {
+        let mut reader = log.read(Seq(seq)).unwrap();
+        reader.next().unwrap().unwrap();
+        readers.push(reader);
+    }
+    log.purge_for(model.last(), 3 * bytes, 30).unwrap();
+    assert_eq!(segments(&fs).len(), 8, "nothing goes in vain");
+    drop(readers);
+    log.purge_for(model.last(), 3 * bytes, 30).unwrap();
+    assert!(segments(&fs).len() < 8);
+    log.wait_for_room_for(3 * bytes, 30).unwrap();
+}
+
+/// What is kept of history was given up for a descriptor that was not there.
+#[test]
+fn no_history_goes_for_want_of_descriptors() {
+    let fs = SimulatedFs::new(1);
+    let options = LogOptions {
+        retention: Retention {
+            bytes: 1 << 30,
+            ..Retention::default()
+        },
+        position_file: None,
+        ..uncompressed()
+    };
+    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let mut model = Model::default();
+    while segments(&fs).len() < 5 {
+        model.append(&log, 1, 900).unwrap();
+        log.flush().unwrap();
+    }
+    fs.inject(Fault::new(FaultKind::NoDescriptors).times(u64::MAX));
+    let error = fill(&log, &mut model);
+    assert!(matches!(error, LogError::NoDescriptors { .. }), "{error}");
+    let before = segments(&fs).len();
+    log.purge(log.durable_seq()).unwrap();
+    log.purge_for(log.durable_seq(), 20_000, 20).unwrap();
+    assert_eq!(segments(&fs).len(), before);
+    let stats = log.stats();
+    assert_eq!((stats.shortages, stats.history_given_up_bytes), (0, 0), "{stats:?}");
+    fs.clear_faults();
+    log.wait_for_room().unwrap();
+    assert_eq!(log.flush().unwrap(), model.last(), "what was taken is on disk");
 }

@@ -259,7 +259,7 @@ fn waits_and_readers_hear_of_a_truncation() {
     assert!(behind.next().is_none(), "nothing is durable");
     assert_eq!(ahead.by_ref().count(), 20, "in memory it is there");
     fs.inject(Fault::new(FaultKind::NoDescriptors).times(u64::MAX));
-    assert!(matches!(log.wait_durable(Seq(15)), Err(LogError::OutOfSpace { .. })));
+    assert!(matches!(log.wait_durable(Seq(15)), Err(LogError::NoDescriptors { .. })));
     fs.clear_faults();
     log.wait_durable(Seq(15)).unwrap();
     assert_eq!(behind.by_ref().take(9).count(), 9);

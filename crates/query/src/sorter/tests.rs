@@ -193,6 +193,8 @@ fn a_sort_that_fails_or_is_killed_leaves_no_file() {
     assert_eq!(code(&bench), Some(16821));
     bench.fs.inject(Fault::new(FaultKind::ReadError));
     assert_eq!(code(&bench), Some(16817));
+    bench.fs.inject(Fault::new(FaultKind::NoDescriptors));
+    assert_eq!(code(&bench), Some(264));
     assert!(bench.files().is_empty());
     bench.sort(&rows, None).expect("all is well again");
     // Killed while it gathers, and while it gives its rows.

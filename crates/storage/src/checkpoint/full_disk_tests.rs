@@ -7,7 +7,7 @@ use crate::testing::*;
 use crate::{Operation, RecordId};
 use bson::{RawDocumentBuf, rawdoc};
 use oplog::Retention;
-use vfs::{Random, SeededRandom};
+use vfs::{Fault, FaultKind, Random, SeededRandom};
 
 const SEGMENT_BYTES: u64 = oplog::SEGMENT_BYTES_MIN;
 const DOCUMENTS: i32 = 5;
@@ -124,4 +124,58 @@ fn what_a_copy_has_kept_goes_when_that_has_ended() {
     machine.fs.set_free_bytes(None);
     rewrite(&storage, &op, &ids, 1_000).unwrap();
     storage.assert_valid(&op, "c");
+}
+
+/// A transaction that needs several segments was refused while history was kept that could make way for it, as there
+/// was a file for the next segment.
+#[test]
+fn history_makes_way_for_a_large_transaction() {
+    let history = Retention {
+        bytes: 1 << 30,
+        ..Retention::default()
+    };
+    let (machine, storage, ids) = with_documents(Kind::Btree, history, 1 << 30);
+    let op = machine.operation();
+    for round in 1..=200 {
+        rewrite(&storage, &op, &ids, round).unwrap();
+    }
+    storage.checkpoint().unwrap();
+    storage.log().prepare_segment().unwrap();
+    machine.fs.set_free_bytes(Some(0));
+    assert_eq!(storage.log().stats().history_given_up_bytes, 0);
+    storage.wait_for_log_room_for(3 * SEGMENT_BYTES as usize, 30).unwrap();
+    let stats = storage.log().stats();
+    assert!(stats.history_given_up_bytes > 0, "{stats:?}");
+    machine.fs.set_free_bytes(None);
+    storage.close(true).unwrap();
+}
+
+/// Too many open files were told as a full disk, and history went for nothing.
+#[test]
+fn too_many_open_files_are_no_full_disk() {
+    let history = Retention {
+        bytes: 1 << 30,
+        ..Retention::default()
+    };
+    let (machine, storage, ids) = with_documents(Kind::Btree, history, 1 << 30);
+    let op = machine.operation();
+    for round in 1..=100 {
+        rewrite(&storage, &op, &ids, round).unwrap();
+    }
+    storage.checkpoint().unwrap();
+    let before = storage.log().stats();
+    machine.fs.inject(Fault::new(FaultKind::NoDescriptors).times(u64::MAX));
+    let refused = (101..1_000).find_map(|round| rewrite(&storage, &op, &ids, round).err());
+    assert!(
+        matches!(refused, Some(StorageError::OutOfDescriptors(_))),
+        "{refused:?}"
+    );
+    storage.scheduled_checkpoint();
+    let after = storage.log().stats();
+    assert!(!after.is_short && after.segments >= before.segments, "{after:?}");
+    assert_eq!((after.shortages, after.history_given_up_bytes), (0, 0), "{after:?}");
+    machine.fs.clear_faults();
+    rewrite(&storage, &op, &ids, 1_000).unwrap();
+    storage.assert_valid(&op, "c");
+    storage.close(true).unwrap();
 }

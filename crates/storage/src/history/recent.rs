@@ -278,7 +278,7 @@ impl HistoryReader {
         if own.is_none() {
             // It opens a file, for as long as clients like.
             let checked = storage.env.fs.check_descriptors();
-            checked.map_err(|error| StorageError::OutOfSpace(format!("cannot read old history: {error}")))?;
+            checked.map_err(|error| StorageError::OutOfDescriptors(format!("cannot read old history: {error}")))?;
             *own = Some(Box::new((storage.read_log(self.next)?, Decoder::new())));
         }
         let reading = own.as_mut().expect("it was just made");

@@ -526,7 +526,7 @@ fn few_idle_readers_have_a_file_open() {
         .fs
         .inject(vfs::Fault::new(vfs::FaultKind::NoDescriptors).on("/").times(1));
     let refused = readers[50].next_unit();
-    assert!(matches!(refused, Err(StorageError::OutOfSpace(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StorageError::OutOfDescriptors(_))), "{refused:?}");
     assert_eq!(inserted_id(&readers[50].next_unit().unwrap().unwrap()), 10);
 }
 

@@ -6,6 +6,7 @@
 use super::fault::{Fault, FaultKind};
 use super::image::Image;
 use super::names::{Names, Node, ROOT, absolute, not_found};
+use crate::out_of_descriptors::out_of_descriptors;
 use crate::{Access, Random, SeededRandom, Space};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Error, ErrorKind, Result};
@@ -170,7 +171,7 @@ impl World {
         self.check_up()?;
         let struck = self.struck(&absolute(path), |kind| kind == FaultKind::NoDescriptors);
         match struck {
-            Some(_) => Err(Error::new(ErrorKind::QuotaExceeded, "simulated: too many open files")),
+            Some(_) => Err(out_of_descriptors("simulated: too many open files")),
             None => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! Writes and commits that a full disk keeps from being acknowledged.
 
 use super::*;
+use vfs::{Fault, FaultKind};
 
 /// What a full disk has no room for is refused and has no effect, or it has one and is told to be unacknowledged: told
 /// to have failed it was sent again, and done twice.
@@ -60,4 +61,28 @@ fn what_a_full_disk_keeps_from_being_acknowledged_is_not_told_to_have_failed() {
 /// The code of a reply to a command that failed.
 fn code_of(reply: &Document) -> Option<i32> {
     reply.get_i32("code").ok()
+}
+
+/// Too many open files were told as a full disk.
+#[test]
+fn too_many_open_files_have_a_code_of_their_own() {
+    let bench = Bench::member(true);
+    bench.insert("c", &[doc! {}]);
+    bench.fs.inject(Fault::new(FaultKind::NoDescriptors).times(u64::MAX));
+    let text = "x".repeat(1 << 20);
+    let mut number = 0;
+    let refused = loop {
+        number += 1;
+        let documents = vec![doc! { "_id": number, "text": &text }];
+        let reply = bench.run(doc! { "insert": "c", "documents": documents });
+        if code_of(&reply).is_some() {
+            break reply;
+        }
+    };
+    assert_eq!(code_of(&refused), Some(264), "{refused}");
+    assert_eq!(refused.get_str("codeName").ok(), Some("TooManyFilesOpen"));
+    assert!(refused.to_string().contains("descriptor"), "{refused}");
+    assert!(bench.find("c", doc! { "_id": number }).is_empty());
+    bench.fs.clear_faults();
+    bench.insert("c", &[doc! { "_id": number }]);
 }
