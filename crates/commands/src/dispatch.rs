@@ -242,6 +242,8 @@ impl<'c> Call<'c> {
             put_off: false,
         };
         self.account(&running, &result, reply.len());
+        let api_versions = &self.server.metrics.api_versions;
+        api_versions.note(self.client, generic.api.has_version, running.started);
         (result, outcome)
     }
 
