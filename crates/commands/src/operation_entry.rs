@@ -6,6 +6,7 @@ use crate::lock_report::locks_document;
 use crate::logger::id;
 use crate::spill_report::add_spills;
 use bson::{Bson, Document, doc};
+use query::plan::QueryHashes;
 use std::time::Duration;
 use storage::OperationCounters;
 
@@ -52,8 +53,15 @@ impl OperationEntry<'_> {
         if let Some(originating) = self.reply.as_ref().and_then(|reply| reply.originating.as_ref()) {
             attributes.insert("originatingCommand", originating);
         }
-        if !report.plan_summary.is_empty() {
-            attributes.insert("planSummary", &*report.plan_summary);
+        if !report.plan_summary.text.is_empty() {
+            attributes.insert("planSummary", &*report.plan_summary.text);
+        }
+        if let Some(query) = &report.plan_summary.query {
+            let QueryHashes { shape, key } = query.hashes();
+            attributes.insert("planCacheShapeHash", &shape);
+            // Its name before MongoDB 8.0, which has both.
+            attributes.insert("queryHash", shape);
+            attributes.insert("planCacheKey", key);
         }
         if let Some(hash) = self.reply.as_ref().and_then(|_| call.shape_hash()) {
             attributes.insert("queryShapeHash", hash.to_string());

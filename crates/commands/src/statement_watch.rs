@@ -11,6 +11,7 @@ use crate::profiler::ProfilingLevel;
 use crate::shown_command::ShownCommand;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
+use query::exec::PlanSummary;
 use query::raw::{self, Elements, Frame};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -38,7 +39,7 @@ impl<'s> StatementWatch<'s> {
         statement: &'s RawDocument,
     ) -> Self {
         // That of the statement before is none of this one's.
-        call.report.plan_summary = Cow::Borrowed("");
+        call.report.plan_summary = PlanSummary::default();
         call.report.is_told_by_statement = true;
         let counters = call.operation.counters();
         let has_sorted = counters.forget_sort();
@@ -62,7 +63,7 @@ impl<'s> StatementWatch<'s> {
         let server = call.server;
         let time = server.env.clock.monotonic().saturating_sub(self.began);
         server.record_usage(self.namespace, self.kind.usage(), time);
-        if call.report.plan_summary.starts_with("COLLSCAN") {
+        if call.report.plan_summary.text.starts_with("COLLSCAN") {
             server.metrics.queries.collection_scans.add(1);
         }
         let setting = server.profiler.get(self.namespace.db());

@@ -142,6 +142,98 @@ fn statements_are_told_one_by_one() {
     assert_eq!(profile(&bench, doc! { "command.q._id": 1 }).len(), 1);
 }
 
+/// What `explain` tells of a query's hashes: those of its shape, and of its plan.
+fn explained_hashes(bench: &Bench, command: Document) -> (String, String) {
+    let explained = bench.ok(doc! { "explain": command, "verbosity": "queryPlanner" });
+    let planner = match explained.get_array("stages") {
+        Ok(stages) => stages[0].as_document().unwrap().get_document("$cursor").unwrap(),
+        Err(_) => &explained,
+    };
+    let planner = planner.get_document("queryPlanner").unwrap();
+    let text = |name| planner.get_str(name).unwrap().to_owned();
+    (text("planCacheShapeHash"), text("planCacheKey"))
+}
+
+/// Hashes of shapes put the slow operations of a log together; only `explain` had them.
+#[test]
+fn plans_are_told_with_the_hashes_of_their_queries() {
+    let bench = Bench::new();
+    let documents: Vec<Document> = (0..20).map(|n| doc! { "_id": n, "a": n % 5, "b": n % 3 }).collect();
+    bench.insert("c", &documents);
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] });
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    let entry_of = |mut command: Document, comment: i32| {
+        command.insert("comment", comment);
+        bench.ok(doc! { "profile": 2, "slowms": 0 });
+        let reply = bench.ok(command);
+        bench.ok(doc! { "profile": 0, "slowms": 100 });
+        let entry = profile(&bench, doc! { "command.comment": comment }).remove(0);
+        (entry, reply)
+    };
+    let hashes_in = |entry: &Document| {
+        let text = |name| entry.get_str(name).unwrap().to_owned();
+        assert_eq!(text("queryHash"), text("planCacheShapeHash"), "{entry}");
+        (text("planCacheShapeHash"), text("planCacheKey"))
+    };
+    let group = [doc! { "$match": { "b": 1 } }, doc! { "$group": { "_id": "$a" } }];
+    let queries = [
+        // One that is planned without having been parsed.
+        doc! { "find": "c", "filter": { "a": 1 } },
+        doc! { "find": "c", "filter": { "a": 1 }, "sort": { "b": -1 }, "projection": { "b": 1 } },
+        doc! { "find": "c", "filter": { "b": { "$gt": 1 } } },
+        doc! { "find": "v", "filter": { "b": 1 } },
+        doc! { "count": "c", "query": { "b": 1 } },
+        doc! { "count": "v", "query": { "b": 1 } },
+        doc! { "distinct": "c", "key": "b", "query": { "a": 1 } },
+        doc! { "aggregate": "c", "pipeline": group.to_vec(), "cursor": {} },
+        doc! { "findAndModify": "c", "query": { "b": 1 }, "update": { "$set": { "x": 1 } } },
+    ];
+    for (comment, query) in (0..).zip(queries) {
+        let expected = explained_hashes(&bench, query.clone());
+        let (entry, _) = entry_of(query.clone(), comment);
+        assert_eq!(hashes_in(&entry), expected, "{query}");
+        let is_in_log = |line: &Value| {
+            line["command"]["comment"] == comment
+                && line["planCacheShapeHash"] == expected.0.as_str()
+                && line["queryHash"] == expected.0.as_str()
+                && line["planCacheKey"] == expected.1.as_str()
+        };
+        assert!(slow_lines(&bench).iter().any(is_in_log), "{query}");
+    }
+
+    // Statements have those of their filters, and cursors those of the query that made them.
+    let of_filter = explained_hashes(&bench, doc! { "find": "c", "filter": { "b": 1 } });
+    bench.ok(doc! { "profile": 2, "slowms": 0 });
+    let statements = [
+        doc! { "q": { "b": 1 }, "u": { "$set": { "y": 1 } }, "multi": true },
+        doc! { "q": { "_id": 1 }, "u": { "$set": { "y": 2 } } },
+    ];
+    bench.ok(doc! { "update": "c", "updates": statements.to_vec() });
+    bench.ok(doc! { "profile": 0, "slowms": 100 });
+    let updates = profile(&bench, doc! { "op": "update" });
+    assert_eq!(hashes_in(&updates[0]), of_filter);
+    let (first, opened) = entry_of(doc! { "find": "c", "filter": { "b": 1 }, "batchSize": 2 }, 100);
+    assert_eq!(hashes_in(&first), of_filter);
+    let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let (more, _) = entry_of(doc! { "getMore": cursor, "collection": "c" }, 101);
+    assert_eq!(hashes_in(&more), of_filter);
+
+    // What is not planned has none.
+    let unplanned = [
+        doc! { "find": "c", "filter": { "_id": 1 } },
+        doc! { "find": "none", "filter": { "b": 1 } },
+        doc! { "count": "c" },
+        doc! { "insert": "c", "documents": [{ "_id": 100 }] },
+    ];
+    let entries = (200..)
+        .zip(unplanned)
+        .map(|(comment, command)| entry_of(command, comment).0);
+    for entry in entries.chain([updates[1].clone()]) {
+        let hashes = ["planCacheShapeHash", "queryHash", "planCacheKey"];
+        assert!(hashes.iter().all(|name| !entry.contains_key(name)), "{entry}");
+    }
+}
+
 #[test]
 fn a_cursor_is_told_by_what_made_it() {
     let bench = Bench::new();
