@@ -9,6 +9,7 @@ use crate::metrics::OperationKind;
 use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry};
 use crate::profiler::ProfilingLevel;
 use crate::shown_command::ShownCommand;
+use bson::doc;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
 use query::exec::PlanSummary;
@@ -18,12 +19,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::{Namespace, OperationCounters};
 
+/// What is told of a statement.
+#[derive(Clone, Copy)]
+pub(crate) enum ToldStatement<'s> {
+    /// An update or a deletion, as the client sent it.
+    Whole(&'s RawDocument),
+    /// Inserts that go in together: what is inserted is not told, as it is of no command.
+    Inserts,
+}
+
 /// A statement that runs.
 pub(crate) struct StatementWatch<'s> {
     kind: OperationKind,
     namespace: &'s Namespace,
-    /// As the client sent it.
-    statement: &'s RawDocument,
+    told: ToldStatement<'s>,
     began: Duration,
     before: OperationCounters,
     /// A statement before it has sorted.
@@ -36,7 +45,7 @@ impl<'s> StatementWatch<'s> {
         call: &mut Invocation<'_>,
         kind: OperationKind,
         namespace: &'s Namespace,
-        statement: &'s RawDocument,
+        told: ToldStatement<'s>,
     ) -> Self {
         // That of the statement before is none of this one's.
         call.report.plan_summary = PlanSummary::default();
@@ -46,7 +55,7 @@ impl<'s> StatementWatch<'s> {
         Self {
             kind,
             namespace,
-            statement,
+            told,
             began: call.server.env.clock.monotonic(),
             before: counters.since(&OperationCounters::default()),
             has_sorted,
@@ -79,12 +88,18 @@ impl<'s> StatementWatch<'s> {
         }
         let Some(counters) = counters else { return };
         let name = self.kind.op("update");
-        let statement = by_common_names(self.kind, self.statement);
+        let command = match self.told {
+            ToldStatement::Whole(statement) => {
+                let statement = by_common_names(self.kind, statement);
+                ShownCommand::of(&statement, &[], COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX)
+            }
+            ToldStatement::Inserts => doc! { "insert": self.namespace.collection() },
+        };
         let entry = OperationEntry {
             sort: name,
             op: name,
             namespace: self.namespace.as_str().to_owned(),
-            command: ShownCommand::of(&statement, &[], COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX),
+            command,
             time,
             working: time,
             counters: &counters,

@@ -142,6 +142,65 @@ fn statements_are_told_one_by_one() {
     assert_eq!(profile(&bench, doc! { "command.q._id": 1 }).len(), 1);
 }
 
+/// Of a `bulkWrite` only updates and deletes were told, so that nothing said which of its inserts was slow.
+#[test]
+fn inserts_of_a_bulk_write_are_told_where_they_go() {
+    let bench = Bench::new();
+    let insert = |namespace: i32, id: i32| doc! { "insert": namespace, "document": { "_id": id, "secret": 1 } };
+    let remove = doc! { "delete": 0, "filter": { "_id": 1 } };
+    let ops = [
+        insert(0, 1),
+        insert(0, 2),
+        remove,
+        insert(1, 1),
+        insert(1, 1),
+        insert(1, 3),
+    ];
+    let namespaces = [doc! { "ns": "test.a" }, doc! { "ns": "test.b" }];
+    let run = || {
+        let bulk = [("ops", &ops[..]), ("nsInfo", &namespaces)];
+        succeeded(with_sequences(
+            &bench,
+            "admin",
+            doc! { "bulkWrite": 1, "ordered": false },
+            &bulk,
+        ));
+    };
+    bench.ok(doc! { "profile": 2, "slowms": 0 });
+    run();
+    bench.ok(doc! { "profile": 0, "slowms": 100 });
+    let entries = profile(&bench, doc! { "op": { "$in": ["insert", "remove"] } });
+    let told: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let text = |name| entry.get_str(name).unwrap();
+            let figures = (entry.get_i64("ninserted").ok(), entry.get_i32("errCode").ok());
+            (text("op"), text("ns"), figures)
+        })
+        .collect();
+    let expected = [
+        ("insert", "test.a", (Some(2), None)),
+        ("remove", "test.a", (None, None)),
+        ("insert", "test.b", (Some(2), Some(11000))),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(entries[2].get_document("command").ok(), Some(&doc! { "insert": "b" }));
+    assert!(!entries[2].contains_key("planSummary"), "that is the delete's");
+    let lines = slow_lines(&bench);
+    let inserts: Vec<_> = lines.iter().filter(|line| line["type"] == "insert").collect();
+    assert_eq!(inserts.len(), 2);
+    assert!(inserts[0]["command"]["insert"] == "a" && inserts[0]["ninserted"] == 2);
+    assert!(lines.iter().all(|line| !line.to_string().contains("secret")));
+    // They go by the filter, the sample rate and the time as others do.
+    bench.ok(doc! { "profile": 1, "filter": { "op": "insert", "ns": "test.b" } });
+    run();
+    bench.ok(doc! { "profile": 1, "slowms": 0, "sampleRate": 0.0, "filter": "unset" });
+    run();
+    bench.ok(doc! { "profile": 0, "slowms": 100, "sampleRate": 1.0 });
+    run();
+    assert_eq!(profile(&bench, doc! { "op": "insert" }).len(), 3);
+}
+
 /// What `explain` tells of a query's hashes: those of its shape, and of its plan.
 fn explained_hashes(bench: &Bench, command: Document) -> (String, String) {
     let explained = bench.ok(doc! { "explain": command, "verbosity": "queryPlanner" });
