@@ -3,7 +3,6 @@
 //! Each connection knows when it told of a version last, and tells of it once an hour. So no command waits for another
 //! one, and what an application has used within a day is known however long its connections last.
 
-use crate::client::Client;
 use bson::{Bson, Document};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -53,11 +52,18 @@ pub(crate) struct ApiVersions {
 }
 
 impl ApiVersions {
-    /// A client has sent a command, with `apiVersion` or without.
-    pub(crate) fn note(&self, client: &Client, has_version: bool, now: Duration) {
+    /// A command was sent, with `apiVersion` or without, on the connection that `told` is of. The application's name is
+    /// asked for only when the version is to be told.
+    pub(crate) fn note(
+        &self,
+        told: &ToldVersions,
+        has_version: bool,
+        now: Duration,
+        name: impl FnOnce() -> Option<String>,
+    ) {
         let version = usize::from(has_version);
-        if client.told_versions.tells(version, now)
-            && let Some(name) = client.told_application()
+        if told.tells(version, now)
+            && let Some(name) = name()
         {
             self.add(name, version, now);
         }
