@@ -81,7 +81,9 @@ impl ApiVersions {
                 return;
             }
         }
-        applications.entry(name).or_default()[version] = Some(now);
+        // A command that took long tells of its beginning, and others may have told of a later time.
+        let used = &mut applications.entry(name).or_default()[version];
+        *used = (*used).max(Some(now));
     }
 
     /// The versions of each application.
@@ -121,6 +123,8 @@ mod tests {
         versions.add("no\0name".to_owned(), 0, at(20));
         assert_eq!(versions.document(at(20)).len(), NAMES_MAX);
         versions.add("late".to_owned(), 0, at(26));
+        // A command that had begun long before.
+        versions.add("late".to_owned(), 0, at(2));
         let shown = versions.document(at(26));
         assert_eq!(shown, bson::doc! { "a0": ["1"], "late": ["default"] });
     }
