@@ -46,7 +46,7 @@ pub fn count(
         on_plan(PlanSummary::unplanned("EOF"));
         return Ok(0);
     };
-    on_plan(PlanSummary::of(&planned));
+    on_plan(planned.plan_summary());
     let mut n = 0;
     planned.run(*context, guard, &mut |_| {
         n += 1;

@@ -58,7 +58,7 @@ pub fn distinct(
         on_plan(PlanSummary::unplanned("EOF"));
         return Ok(Vec::new());
     };
-    on_plan(PlanSummary::of(&planned));
+    on_plan(planned.plan_summary());
     let evaluation = EvaluationContext::new(context.op);
     let mut values = DistinctValues::new(request.key, planned.query.collation.clone(), &evaluation)?;
     planned.run(*context, guard, &mut |row| {

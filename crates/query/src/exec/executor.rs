@@ -25,7 +25,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{CappedWaiter, Collection, CollectionGuard, Index, LockMode, Namespace, ReadView, RecordId};
+use storage::{CappedWaiter, Collection, CollectionGuard, LockMode, Namespace, ReadView, RecordId};
 use vfs::{Await, Waker};
 use wire::ErrorCode;
 
@@ -65,8 +65,8 @@ pub(crate) struct Planned {
     built_of: Option<(Candidate, Option<(u64, u64)>)>,
     /// Not given yet of what its trial has read.
     held: HeldRows,
-    /// The index of a look-up by one value: what was asked is not in the query.
-    pub(crate) looked_up: Option<Arc<Index>>,
+    /// It looks up one value by its only index: what was asked is not in the query.
+    pub(crate) is_lookup: bool,
     /// It was planned with some of the indexes only.
     is_restricted: bool,
     /// For the bounds, which are there as long as the plan is.
@@ -88,7 +88,7 @@ impl Planned {
             tried: Vec::new(),
             built_of: None,
             held: HeldRows::default(),
-            looked_up: None,
+            is_lookup: false,
             is_restricted: false,
             _memory: StageMemory::default(),
             ahead: VecDeque::new(),
@@ -119,9 +119,14 @@ impl Planned {
         })
     }
 
-    /// What its hashes are made of.
-    pub(crate) fn planned_query(&self) -> PlannedQuery {
-        PlannedQuery::new(&self.query, self.looked_up.as_ref(), &self.collection)
+    /// What is told of it.
+    pub(crate) fn plan_summary(&self) -> PlanSummary {
+        let mut looked_up = None;
+        if self.is_lookup {
+            super::used_indexes(&self.stage, &mut |index| looked_up = Some(index.clone()));
+        }
+        let query = PlannedQuery::new(&self.query, looked_up, &self.collection);
+        PlanSummary::of(&self.stage, query)
     }
 
     /// Starts the same plan anew; one of the cache is not tried again. False where there has to be another race, where
@@ -580,7 +585,7 @@ impl PlanExecutor {
         match &self.body {
             Body::Nothing => PlanSummary::unplanned("EOF"),
             Body::Id(lookup) => PlanSummary::unplanned(id_summary(lookup.is_clustered)),
-            Body::Plan(planned) => PlanSummary::of(planned),
+            Body::Plan(planned) => planned.plan_summary(),
             Body::Pipeline(pipeline) => pipeline.plan_summary(),
         }
     }

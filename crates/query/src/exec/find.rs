@@ -98,10 +98,8 @@ pub(crate) fn find_with(
         }
         (None, Some((stage, query)), Some(guard)) => {
             let mut planned = Planned::new(stage, query, guard.definition().clone());
-            super::used_indexes(&planned.stage, &mut |index| {
-                index.record_access();
-                planned.looked_up = Some(index.clone());
-            });
+            super::used_indexes(&planned.stage, &mut |index| index.record_access());
+            planned.is_lookup = true;
             Body::Plan(Box::new(planned))
         }
         (None, ..) => {

@@ -119,7 +119,7 @@ impl PlanSource {
     /// The source, and what stays known of it.
     pub(crate) fn new(planned: Planned) -> Result<OpenedPlan, QueryError> {
         let facts = Arc::new(SourceFacts {
-            summary: PlanSummary::of(&planned),
+            summary: planned.plan_summary(),
             ..SourceFacts::default()
         });
         let known = RowMetadata::new(&planned.query)?;

@@ -1,7 +1,6 @@
 //! The one-line form of a plan, and what is told with it.
 
 use super::clustered;
-use super::executor::Planned;
 use super::index_scan::{IndexScan, ScanKind};
 use super::stage::Stage;
 use crate::plan::hashes::PlannedQuery;
@@ -19,11 +18,11 @@ pub struct PlanSummary {
 }
 
 impl PlanSummary {
-    /// Of a plan.
-    pub(crate) fn of(planned: &Planned) -> Self {
+    /// Of a plan, and of the query that it was made for.
+    pub(crate) fn of(stage: &Stage, query: PlannedQuery) -> Self {
         Self {
-            text: Cow::Owned(summary(&planned.stage)),
-            query: Some(planned.planned_query()),
+            text: Cow::Owned(summary(stage)),
+            query: Some(query),
         }
     }
 

@@ -69,9 +69,9 @@ enum PlannedShape {
 
 impl PlannedQuery {
     /// A query on a collection; `looked_up` is the index of one that was not parsed.
-    pub(crate) fn new(query: &Query, looked_up: Option<&Arc<Index>>, collection: &Arc<Collection>) -> Self {
+    pub(crate) fn new(query: &Query, looked_up: Option<Arc<Index>>, collection: &Arc<Collection>) -> Self {
         let shape = match looked_up {
-            Some(index) => PlannedShape::Lookup(Arc::clone(index)),
+            Some(index) => PlannedShape::Lookup(index),
             None => PlannedShape::Parsed {
                 filter: query.filter.clone(),
                 order: query.order.clone(),
