@@ -56,7 +56,9 @@ impl OperationEntry<'_> {
         if !report.plan_summary.text.is_empty() {
             attributes.insert("planSummary", &*report.plan_summary.text);
         }
-        if let Some(query) = &report.plan_summary.query {
+        // A command whose statements are told one by one has no query of its own.
+        let is_of_statements = self.reply.is_some() && report.is_told_by_statement;
+        if let Some(query) = report.plan_summary.query.as_ref().filter(|_| !is_of_statements) {
             let QueryHashes { shape, key } = query.hashes();
             attributes.insert("planCacheShapeHash", &shape);
             // Its name before MongoDB 8.0, which has both.

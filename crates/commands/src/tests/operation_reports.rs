@@ -264,13 +264,13 @@ fn plans_are_told_with_the_hashes_of_their_queries() {
     let of_filter = explained_hashes(&bench, doc! { "find": "c", "filter": { "b": 1 } });
     bench.ok(doc! { "profile": 2, "slowms": 0 });
     let statements = [
-        doc! { "q": { "b": 1 }, "u": { "$set": { "y": 1 } }, "multi": true },
         doc! { "q": { "_id": 1 }, "u": { "$set": { "y": 2 } } },
+        doc! { "q": { "b": 1 }, "u": { "$set": { "y": 1 } }, "multi": true },
     ];
     bench.ok(doc! { "update": "c", "updates": statements.to_vec() });
     bench.ok(doc! { "profile": 0, "slowms": 100 });
     let updates = profile(&bench, doc! { "op": "update" });
-    assert_eq!(hashes_in(&updates[0]), of_filter);
+    assert_eq!(hashes_in(&updates[1]), of_filter);
     let (first, opened) = entry_of(doc! { "find": "c", "filter": { "b": 1 }, "batchSize": 2 }, 100);
     assert_eq!(hashes_in(&first), of_filter);
     let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
@@ -287,10 +287,22 @@ fn plans_are_told_with_the_hashes_of_their_queries() {
     let entries = (200..)
         .zip(unplanned)
         .map(|(comment, command)| entry_of(command, comment).0);
-    for entry in entries.chain([updates[1].clone()]) {
-        let hashes = ["planCacheShapeHash", "queryHash", "planCacheKey"];
+    let hashes = ["planCacheShapeHash", "queryHash", "planCacheKey"];
+    for entry in entries.chain([updates[0].clone()]) {
         assert!(hashes.iter().all(|name| !entry.contains_key(name)), "{entry}");
     }
+    // Nor has a command whose statements have their own.
+    let lines = slow_lines(&bench);
+    let of_command: Vec<_> = lines
+        .iter()
+        .filter(|line| line["command"]["updates"].is_array())
+        .collect();
+    assert_eq!(of_command.len(), 1);
+    assert!(
+        hashes.iter().all(|name| of_command[0].get(name).is_none()),
+        "{}",
+        of_command[0]
+    );
 }
 
 #[test]
