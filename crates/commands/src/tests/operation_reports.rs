@@ -221,6 +221,7 @@ fn plans_are_told_with_the_hashes_of_their_queries() {
     bench.insert("c", &documents);
     bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] });
     bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    bench.ok(doc! { "createIndexes": "m", "indexes": [{ "key": { "a": 1 }, "name": "a", "unique": true }] });
     let entry_of = |mut command: Document, comment: i32| {
         command.insert("comment", comment);
         bench.ok(doc! { "profile": 2, "slowms": 0 });
@@ -235,6 +236,11 @@ fn plans_are_told_with_the_hashes_of_their_queries() {
         (text("planCacheShapeHash"), text("planCacheKey"))
     };
     let group = [doc! { "$match": { "b": 1 } }, doc! { "$group": { "_id": "$a" } }];
+    // What it writes is planned, too: by another field.
+    let merge = [
+        doc! { "$match": { "b": 1 } },
+        doc! { "$merge": { "into": "m", "on": "a", "whenMatched": "keepExisting" } },
+    ];
     let queries = [
         // One that is planned without having been parsed.
         doc! { "find": "c", "filter": { "a": 1 } },
@@ -245,6 +251,7 @@ fn plans_are_told_with_the_hashes_of_their_queries() {
         doc! { "count": "v", "query": { "b": 1 } },
         doc! { "distinct": "c", "key": "b", "query": { "a": 1 } },
         doc! { "aggregate": "c", "pipeline": group.to_vec(), "cursor": {} },
+        doc! { "aggregate": "c", "pipeline": merge.to_vec(), "cursor": {} },
         doc! { "findAndModify": "c", "query": { "b": 1 }, "update": { "$set": { "x": 1 } } },
     ];
     for (comment, query) in (0..).zip(queries) {
