@@ -411,11 +411,15 @@ fn insert_run(
     totals: &mut Totals,
 ) -> Result<()> {
     let mut errors = WriteErrors::new();
+    // What a run before this one has inserted is not of this one.
+    call.report.n_inserted = None;
     let watch = StatementWatch::begin(call, OperationKind::Insert, namespace, ToldStatement::Inserts);
     let inserted = insert_documents(call, namespace, batch, &mut errors);
     let mut failures = errors.each().peekable();
     let first_failure = failures.peek().map(|(_, error)| error);
-    let documents = [("ninserted", inserted.as_ref().ok().copied())];
+    // An error that ends the command may come when some are in.
+    let n_inserted = inserted.as_ref().ok().copied().or(call.report.n_inserted);
+    let documents = [("ninserted", n_inserted)];
     watch.end(call, &documents, inserted.as_ref().err().or(first_failure));
     totals.inserted += inserted?;
     for index in 0..batch.documents.len() {
