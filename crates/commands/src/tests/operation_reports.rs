@@ -1,6 +1,7 @@
 //! What is told of operations: in the log, in `system.profile`, by `top` and `currentOp`; and what is told instead of
 //! doing them.
 
+use super::transactions::numbered;
 use super::{Bench, code, first_batch, succeeded};
 use crate::Request;
 use crate::logger::Ring;
@@ -199,6 +200,32 @@ fn inserts_of_a_bulk_write_are_told_where_they_go() {
     bench.ok(doc! { "profile": 0, "slowms": 100, "sampleRate": 1.0 });
     run();
     assert_eq!(profile(&bench, doc! { "op": "insert" }).len(), 3);
+}
+
+/// Documents go in some hundred at a time, and what ends the command may come between them.
+#[test]
+fn inserts_that_an_error_ends_are_told_with_what_is_in() {
+    let bench = Bench::member(true);
+    bench.insert("b", &[doc! { "_id": -1 }]);
+    let of_a = [doc! { "insert": 0, "document": { "_id": 0 } }];
+    let of_b = (0..300).map(|id| doc! { "insert": 1, "document": { "_id": id } });
+    let ops: Vec<Document> = of_a.into_iter().chain(of_b).collect();
+    let command = doc! { "bulkWrite": 1, "ops": ops, "nsInfo": [{ "ns": "test.a" }, { "ns": "test.b" }] };
+    succeeded(bench.admin(doc! {
+        "configureFailPoint": "onPrimaryTransactionalWrite", "mode": { "skip": 257 },
+        "data": { "failBeforeCommitExceptionCode": 11601, "closeConnection": false },
+    }));
+    bench.ok(doc! { "profile": 0, "slowms": 0 });
+    assert_eq!(code(&bench.admin(numbered(command, 1))), 11601);
+    bench.ok(doc! { "profile": 0, "slowms": 100 });
+    let lines = slow_lines(&bench);
+    let inserts: Vec<_> = lines.iter().filter(|line| line["type"] == "insert").collect();
+    assert_eq!(inserts.len(), 2);
+    assert!(inserts[0]["ninserted"] == 1 && inserts[0].get("errCode").is_none());
+    assert_eq!(inserts[1]["errCode"], 11601);
+    let n = bench.ok(doc! { "count": "b", "query": { "_id": { "$gte": 0 } } });
+    assert_eq!(inserts[1]["ninserted"], n.get_i32("n").unwrap());
+    assert_eq!(inserts[1]["ninserted"], 256);
 }
 
 /// What `explain` tells of a query's hashes: those of its shape, and of its plan.
