@@ -560,6 +560,19 @@ def test_plans_are_chosen_where_a_script_gives_what_null_does_not(db):
         assert len(list(found)) == 10
 
 
+def test_scripts_beside_positional_projections(db):
+    """They ran again for each document, to find the element that their filter had found."""
+    db.c.insert_many({"_id": n, "a": [{"b": 0}, {"b": n}, {"b": 9}]} for n in range(1, 9))
+    once = "globalThis.seen = globalThis.seen || {}; if (seen[id]) throw new Error('again'); return seen[id] = true;"
+    expected = [{"_id": n, "a": [{"b": n if n > 3 else 9}]} for n in range(1, 9)]
+    for condition in [{"$where": f"const id = this._id; {once}"}, {"$expr": function(f"function(id) {{ {once} }}", "$_id")}]:
+        found = db.c.find({"a.b": {"$gt": 3}, **condition}, {"a.$": 1}).sort("_id", 1)
+        assert list(found) == expected, condition
+    twice = function("function(id) { return id * 2 }", "$_id")
+    found = db.c.find({"a.b": {"$gt": 3}, "$where": "this._id > 1"}, {"a.$": 1, "twice": twice}).sort("_id", 1)
+    assert list(found) == [{**one, "twice": one["_id"] * 2} for one in expected[1:]]
+
+
 def test_writes_by_scripts_change_what_matches(db, numbers):
     """They look at a document before they lock it, and again at one that is another then."""
     assert numbers.update_many({"$where": "this.a % 2 == 0"}, {"$inc": {"n": 1}}).modified_count == 5

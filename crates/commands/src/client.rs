@@ -2,6 +2,7 @@
 //!
 //! Invariant: `current.running` is there only between [`Client::begin`] and [`Client::end`].
 
+use crate::api_versions::ToldVersions;
 use crate::authentication::Authentication;
 use crate::cursors::SessionId;
 use crate::fail_points::Failure;
@@ -83,6 +84,7 @@ pub struct Client {
     told: Mutex<Option<TopologyVersion>>,
     /// What it is known by beyond this server, once somebody has asked.
     uuid: OnceLock<[u8; 16]>,
+    pub(crate) told_versions: ToldVersions,
     /// The cursor whose batches it gets without asking for each; 0: none. It may have come to its end.
     streamed: AtomicI64,
 }
@@ -173,6 +175,7 @@ impl Client {
             current: Mutex::new(Current::default()),
             told: Mutex::new(None),
             uuid: OnceLock::new(),
+            told_versions: ToldVersions::default(),
             streamed: AtomicI64::new(0),
         }
     }
@@ -224,6 +227,7 @@ impl Client {
         let first = slot.is_none();
         if first {
             *slot = Some(metadata.to_owned());
+            self.told_versions.forget();
         }
         first
     }
@@ -232,6 +236,12 @@ impl Client {
         let metadata = self.metadata.lock();
         let application = metadata.as_ref()?.get_document("application").ok()?;
         application.get_str("name").ok().map(str::to_owned)
+    }
+
+    /// The application's name, empty where it has none; `None` of a client that has said nothing of itself.
+    pub(crate) fn told_application(&self) -> Option<String> {
+        let has_metadata = self.metadata.lock().is_some();
+        has_metadata.then(|| self.application_name().unwrap_or_default())
     }
 
     /// Notes that `operation` begins. Answers whether the use of its session is to be noted: that was done in this

@@ -11,8 +11,7 @@ use crate::rights::{Grant, Rights};
 use bson::raw::RawDocumentBuf;
 use bson::{DateTime, Document, doc};
 use parking_lot::Mutex;
-use query::exec::PlanExecutor;
-use std::borrow::Cow;
+use query::exec::{PlanExecutor, PlanSummary};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -60,8 +59,8 @@ pub struct OpenCursor {
     pub max_time_ms: u64,
     /// The command that made it.
     pub originating: Arc<RawDocumentBuf>,
-    /// One line about the plan.
-    pub plan_summary: Cow<'static, str>,
+    /// What is told of the plan.
+    pub plan_summary: PlanSummary,
     /// Wall time of creation, milliseconds since the epoch.
     pub created_ms: i64,
     /// Documents returned so far.
@@ -457,7 +456,7 @@ mod tests {
             await_data: false,
             max_time_ms: 0,
             originating: Arc::default(),
-            plan_summary: Cow::Borrowed(""),
+            plan_summary: PlanSummary::default(),
             created_ms: 0,
             returned: 0,
             last_used: Duration::ZERO,

@@ -242,6 +242,10 @@ impl<'c> Call<'c> {
             put_off: false,
         };
         self.account(&running, &result, reply.len());
+        let client = self.client;
+        let name = || client.told_application();
+        let api_versions = &self.server.metrics.api_versions;
+        api_versions.note(&client.told_versions, generic.api.has_version, running.started, name);
         (result, outcome)
     }
 

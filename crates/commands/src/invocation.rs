@@ -22,8 +22,11 @@ use bytes::Bytes;
 use engine::Seq;
 use query::plan::{QuerySettings, ShapeHash};
 use query::raw::{self, Elements, kind};
-use query::{EvaluationContext, OperationScripts, exec::ExecContext, expression::ExpressionContext};
-use std::borrow::Cow;
+use query::{
+    EvaluationContext, OperationScripts,
+    exec::{ExecContext, PlanSummary},
+    expression::ExpressionContext,
+};
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,8 +43,8 @@ use wire::{ErrorCode, InvalidDocument};
 pub struct Report {
     /// The collection it worked on.
     pub namespace: Option<Namespace>,
-    /// One line about the plan.
-    pub plan_summary: Cow<'static, str>,
+    /// What is told of the plan.
+    pub plan_summary: PlanSummary,
     /// How long it waited for its turn, without a thread.
     pub waited: Duration,
     /// How long for an event: neither work nor latency.
@@ -434,8 +437,8 @@ impl<'i> Invocation<'i> {
     }
 
     /// Shows the plan in `currentOp` and the log.
-    pub fn set_plan_summary(&mut self, summary: Cow<'static, str>) {
-        self.tell_plan(&summary);
+    pub fn set_plan_summary(&mut self, summary: PlanSummary) {
+        self.tell_plan(&summary.text);
         self.report.plan_summary = summary;
     }
 

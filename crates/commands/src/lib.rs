@@ -4,6 +4,7 @@
 //! crate knows nothing of sockets, threads or message framing.
 
 mod acknowledging;
+mod api_versions;
 mod applied_settings;
 mod arguments;
 mod attempt_metrics;

@@ -1,5 +1,6 @@
 //! Counters for `serverStatus` and `top`. All are cheap to bump from many threads; none is ever reset.
 
+use crate::api_versions::ApiVersions;
 use crate::attempt_metrics::AttemptMetrics;
 use crate::counter::Counter;
 use crate::spill_report::BlockingMetrics;
@@ -426,6 +427,7 @@ pub struct Metrics {
     pub network: NetworkCounters,
     pub asserts: AssertCounters,
     pub(crate) attempts: AttemptMetrics,
+    pub(crate) api_versions: ApiVersions,
     pub top: Top,
     pub latencies: Latencies,
     pub connections_created: Counter,

@@ -10,6 +10,7 @@ use crate::logger::{Component, id};
 use crate::profiler::{ProfilingLevel, Setting};
 use crate::spill_report::add_spills;
 use bson::{Bson, Document, doc};
+use query::plan::QueryHashes;
 use std::time::Duration;
 use storage::OperationCounters;
 
@@ -130,8 +131,17 @@ impl OperationEntry<'_> {
         if let Some(originating) = self.reply.as_mut().and_then(|reply| reply.originating.take()) {
             attributes.insert("originatingCommand", originating);
         }
-        if !report.plan_summary.is_empty() {
-            attributes.insert("planSummary", &*report.plan_summary);
+        if !report.plan_summary.text.is_empty() {
+            attributes.insert("planSummary", &*report.plan_summary.text);
+        }
+        // A command whose statements are told one by one has no query of its own.
+        let is_of_statements = self.reply.is_some() && report.is_told_by_statement;
+        if let Some(query) = report.plan_summary.query.as_ref().filter(|_| !is_of_statements) {
+            let QueryHashes { shape, key } = query.hashes();
+            attributes.insert("planCacheShapeHash", &shape);
+            // Its name before MongoDB 8.0, which has both.
+            attributes.insert("queryHash", shape);
+            attributes.insert("planCacheKey", key);
         }
         if let Some(hash) = self.reply.as_ref().and_then(|_| call.shape_hash()) {
             attributes.insert("queryShapeHash", hash.to_string());

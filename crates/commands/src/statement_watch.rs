@@ -6,8 +6,10 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry, Telling, tell};
 use crate::shown_command::ShownCommand;
+use bson::doc;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
+use query::exec::PlanSummary;
 use query::raw::{self, Elements, Frame};
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -15,12 +17,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::{Namespace, OperationCounters};
 
+/// What is told of a statement.
+#[derive(Clone, Copy)]
+pub(crate) enum ToldStatement<'s> {
+    /// An update or a deletion, as the client sent it.
+    Whole(&'s RawDocument),
+    /// Inserts that go in together: what is inserted is not told, as it is of no command.
+    Inserts,
+}
+
 /// A statement that runs.
 pub(crate) struct StatementWatch<'s> {
     kind: OperationKind,
     namespace: &'s Namespace,
-    /// As the client sent it.
-    statement: &'s RawDocument,
+    told: ToldStatement<'s>,
     began: Duration,
     /// What the call had counted before; `None` where that was nothing.
     before: Option<OperationCounters>,
@@ -34,10 +44,10 @@ impl<'s> StatementWatch<'s> {
         call: &mut Invocation<'_>,
         kind: OperationKind,
         namespace: &'s Namespace,
-        statement: &'s RawDocument,
+        told: ToldStatement<'s>,
     ) -> Self {
         // That of the statement before is none of this one's.
-        call.report.plan_summary = Cow::Borrowed("");
+        call.report.plan_summary = PlanSummary::default();
         let is_first = !std::mem::replace(&mut call.report.is_told_by_statement, true);
         // Before its first update or delete `bulkWrite` may have inserted.
         let is_new = is_first && call.command.name != "bulkWrite";
@@ -46,7 +56,7 @@ impl<'s> StatementWatch<'s> {
         Self {
             kind,
             namespace,
-            statement,
+            told,
             began: call.server.env.clock.monotonic(),
             before: (!is_new).then(|| counters.since(&OperationCounters::default())),
             has_sorted,
@@ -63,7 +73,7 @@ impl<'s> StatementWatch<'s> {
         let server = call.server;
         let time = server.env.clock.monotonic().saturating_sub(self.began);
         server.record_usage(self.namespace, self.kind.usage(), time);
-        if call.report.plan_summary.starts_with("COLLSCAN") {
+        if call.report.plan_summary.text.starts_with("COLLSCAN") {
             server.metrics.queries.collection_scans.add(1);
         }
         let setting = server.profiler.get(self.namespace.db());
@@ -78,12 +88,18 @@ impl<'s> StatementWatch<'s> {
         tell(call, &telling, || {
             let counters = call.operation.counters();
             let name = self.kind.op("update");
-            let statement = by_common_names(self.kind, self.statement);
+            let command = match self.told {
+                ToldStatement::Whole(statement) => {
+                    let statement = by_common_names(self.kind, statement);
+                    ShownCommand::of(&statement, &[], COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX)
+                }
+                ToldStatement::Inserts => doc! { "insert": self.namespace.collection() },
+            };
             OperationEntry {
                 sort: name,
                 op: name,
                 namespace: self.namespace.as_str().to_owned(),
-                command: ShownCommand::of(&statement, &[], COMMAND_BYTES_MAX).to_document(COMMAND_BYTES_MAX),
+                command,
                 time,
                 working: time,
                 counters: match &self.before {

@@ -12,8 +12,8 @@ use crate::reply::Reply;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, doc};
+use query::exec::PlanSummary;
 use query::plan::AggregateRequest;
-use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 use storage::{Namespace, StorageBackup};
@@ -82,7 +82,7 @@ pub fn reply_with_backup(
         await_data: false,
         max_time_ms: 0,
         originating: call.body.to_owned().into(),
-        plan_summary: Cow::Borrowed(""),
+        plan_summary: PlanSummary::default(),
         created_ms: call.server.env.clock.now_ms(),
         returned,
         last_used: Duration::ZERO,

@@ -15,6 +15,7 @@ use crate::generic::check_database_in_transaction;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::statement_watch::{StatementWatch, ToldStatement};
 use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
@@ -400,7 +401,7 @@ fn carry_out(
     Ok(totals)
 }
 
-/// Inserts into one collection that follow each other go in together.
+/// Inserts into one collection that follow each other go in together, and are counted and told together.
 fn insert_run(
     call: &mut Invocation<'_>,
     namespace: &Namespace,
@@ -410,12 +411,17 @@ fn insert_run(
     totals: &mut Totals,
 ) -> Result<()> {
     let mut errors = WriteErrors::new();
-    let began = call.server.env.clock.monotonic();
+    // What a run before this one has inserted is not of this one.
+    call.report.n_inserted = None;
+    let watch = StatementWatch::begin(call, OperationKind::Insert, namespace, ToldStatement::Inserts);
     let inserted = insert_documents(call, namespace, batch, &mut errors);
-    let time = call.server.env.clock.monotonic().saturating_sub(began);
-    call.server.record_usage(namespace, OperationKind::Insert.usage(), time);
-    totals.inserted += inserted?;
     let mut failures = errors.each().peekable();
+    let first_failure = failures.peek().map(|(_, error)| error);
+    // An error that ends the command may come when some are in.
+    let n_inserted = inserted.as_ref().ok().copied().or(call.report.n_inserted);
+    let documents = [("ninserted", n_inserted)];
+    watch.end(call, &documents, inserted.as_ref().err().or(first_failure));
+    totals.inserted += inserted?;
     for index in 0..batch.documents.len() {
         match failures.next_if(|(failed, _)| *failed == index) {
             Some((_, error)) => {

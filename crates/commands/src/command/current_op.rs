@@ -97,7 +97,7 @@ pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
                 "type": "idleCursor",
                 "host": host(call),
                 "ns": &*cursor.namespace,
-                "planSummary": &*cursor.plan_summary,
+                "planSummary": &*cursor.plan_summary.text,
                 "cursor": cursor.shown().to_document(),
             });
         });

@@ -13,7 +13,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::statement_watch::StatementWatch;
+use crate::statement_watch::{StatementWatch, ToldStatement};
 use auth::Action;
 use bson::raw::RawDocument;
 use bytes::Bytes;
@@ -151,7 +151,8 @@ pub fn run_counted(
     deleted: &mut u64,
 ) -> Result<()> {
     call.server.metrics.operations.delete.add(1);
-    let watch = StatementWatch::begin(call, OperationKind::Remove, namespace, document);
+    let told = ToldStatement::Whole(document);
+    let watch = StatementWatch::begin(call, OperationKind::Remove, namespace, told);
     let before = *deleted;
     let done = run(call, namespace, statement, deleted);
     watch.end(call, &[("ndeleted", Some(*deleted - before))], done.as_ref().err());

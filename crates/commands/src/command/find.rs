@@ -11,8 +11,8 @@ use crate::reply::Reply;
 use auth::Action;
 use bson::raw::{CStr, RawBsonRef, RawDocument};
 use bson::rawdoc;
+use query::exec::PlanSummary;
 use query::plan::{CountRequest, DistinctRequest, FindRequest, Hint};
-use std::borrow::Cow;
 use std::sync::LazyLock;
 use storage::Namespace;
 use wire::ErrorCode;
@@ -239,11 +239,11 @@ pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Co
 /// Runs what tells its plan before it begins: to `currentOp` at once, and to the report.
 fn telling_plan<'b, T>(
     call: &mut Invocation<'b>,
-    run: impl FnOnce(&Invocation<'b>, &mut dyn FnMut(Cow<'static, str>)) -> T,
+    run: impl FnOnce(&Invocation<'b>, &mut dyn FnMut(PlanSummary)) -> T,
 ) -> T {
-    let mut plan = Cow::Borrowed("");
+    let mut plan = PlanSummary::default();
     let result = run(call, &mut |summary| {
-        call.tell_plan(&summary);
+        call.tell_plan(&summary.text);
         plan = summary;
     });
     call.report.plan_summary = plan;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::reply::Reply;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use std::borrow::Cow;
+use query::exec::PlanSummary;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{Charge, MemoryAccount, MemoryExceeded, StorageError};
@@ -108,7 +108,7 @@ pub fn reply_with_cursor(
             await_data: false,
             max_time_ms: call.max_time_ms,
             originating: call.body.to_owned().into(),
-            plan_summary: Cow::Borrowed(""),
+            plan_summary: PlanSummary::default(),
             created_ms: call.server.env.clock.now_ms(),
             returned: returned as u64,
             last_used: Duration::ZERO,

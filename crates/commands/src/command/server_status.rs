@@ -373,6 +373,7 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
     let mut query = metrics.blocking.document();
     query.insert("planCache", metrics.plan_cache.document());
     Ok(doc! {
+        "apiVersions": metrics.api_versions.document(server.env.clock.monotonic()),
         "commands": commands,
         "cursor": {
             "timedOut": server.cursors.timed_out.get(),

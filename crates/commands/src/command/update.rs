@@ -19,7 +19,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::statement_watch::StatementWatch;
+use crate::statement_watch::{StatementWatch, ToldStatement};
 use auth::Action;
 use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
@@ -381,7 +381,8 @@ pub fn run_counted(
     statement: &Statement<'_>,
 ) -> Result<Updated> {
     call.server.metrics.operations.update.add(1);
-    let watch = StatementWatch::begin(call, OperationKind::Update, namespace, document);
+    let told = ToldStatement::Whole(document);
+    let watch = StatementWatch::begin(call, OperationKind::Update, namespace, told);
     let done = run(call, namespace, statement, Images::None);
     let figures = |done: &Updated| [done.matched, done.modified, u64::from(done.upserted.is_some())];
     let [matched, modified, upserted] = done.as_ref().map_or([0; 3], figures).map(Some);

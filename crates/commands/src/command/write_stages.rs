@@ -265,7 +265,10 @@ fn each_batch(
         let state = executor.next_documents(&call.context(), &mut batch)?;
         if !batch.documents.is_empty() {
             let pinned = call.pinned.take();
+            // What is written has plans of its own, which are not the command's.
+            let plan = std::mem::take(&mut call.report.plan_summary);
             let written = write(call, batch.documents);
+            call.set_plan_summary(plan);
             call.pinned = pinned;
             written?;
         }

@@ -51,7 +51,7 @@ impl Call<'_> {
         metrics.queries.scan_and_order.add(counters.has_sort_stage.get());
         metrics.plan_cache.add(counters);
         metrics.blocking.add(counters);
-        if !is_told_by_statement && invocation.report.plan_summary.starts_with("COLLSCAN") {
+        if !is_told_by_statement && invocation.report.plan_summary.text.starts_with("COLLSCAN") {
             metrics.queries.collection_scans.add(1);
         }
         if let Some(n) = invocation.report.n_returned {

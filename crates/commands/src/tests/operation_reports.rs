@@ -1,6 +1,7 @@
 //! What is told of operations: in the log, in `system.profile`, by `top` and `currentOp`; and what is told instead of
 //! doing them.
 
+use super::transactions::numbered;
 use super::{Bench, code, first_batch, succeeded};
 use crate::Request;
 use crate::logger::Ring;
@@ -184,6 +185,202 @@ fn nothing_is_made_of_an_operation_that_is_told_nowhere() {
         let keys = entries[0].get_i64("keysInserted").ok();
         assert_eq!(of_line[0]["keysInserted"].as_i64(), keys);
     }
+}
+
+/// Of a `bulkWrite` only updates and deletes were told, so that nothing said which of its inserts was slow.
+#[test]
+fn inserts_of_a_bulk_write_are_told_where_they_go() {
+    let bench = Bench::new();
+    let insert = |namespace: i32, id: i32| doc! { "insert": namespace, "document": { "_id": id, "secret": 1 } };
+    let remove = doc! { "delete": 0, "filter": { "_id": 1 } };
+    let ops = [
+        insert(0, 1),
+        insert(0, 2),
+        remove,
+        insert(1, 1),
+        insert(1, 1),
+        insert(1, 3),
+    ];
+    let namespaces = [doc! { "ns": "test.a" }, doc! { "ns": "test.b" }];
+    let run = || {
+        let bulk = [("ops", &ops[..]), ("nsInfo", &namespaces)];
+        succeeded(with_sequences(
+            &bench,
+            "admin",
+            doc! { "bulkWrite": 1, "ordered": false },
+            &bulk,
+        ));
+    };
+    bench.ok(doc! { "profile": 2, "slowms": 0 });
+    run();
+    bench.ok(doc! { "profile": 0, "slowms": 100 });
+    let entries = profile(&bench, doc! { "op": { "$in": ["insert", "remove"] } });
+    let told: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let text = |name| entry.get_str(name).unwrap();
+            let figures = (entry.get_i64("ninserted").ok(), entry.get_i32("errCode").ok());
+            (text("op"), text("ns"), figures)
+        })
+        .collect();
+    let expected = [
+        ("insert", "test.a", (Some(2), None)),
+        ("remove", "test.a", (None, None)),
+        ("insert", "test.b", (Some(2), Some(11000))),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(entries[2].get_document("command").ok(), Some(&doc! { "insert": "b" }));
+    assert!(!entries[2].contains_key("planSummary"), "that is the delete's");
+    let lines = slow_lines(&bench);
+    let inserts: Vec<_> = lines.iter().filter(|line| line["type"] == "insert").collect();
+    assert_eq!(inserts.len(), 2);
+    assert!(inserts[0]["command"]["insert"] == "a" && inserts[0]["ninserted"] == 2);
+    assert!(lines.iter().all(|line| !line.to_string().contains("secret")));
+    // They go by the filter, the sample rate and the time as others do.
+    bench.ok(doc! { "profile": 1, "filter": { "op": "insert", "ns": "test.b" } });
+    run();
+    bench.ok(doc! { "profile": 1, "slowms": 0, "sampleRate": 0.0, "filter": "unset" });
+    run();
+    bench.ok(doc! { "profile": 0, "slowms": 100, "sampleRate": 1.0 });
+    run();
+    assert_eq!(profile(&bench, doc! { "op": "insert" }).len(), 3);
+}
+
+/// Documents go in some hundred at a time, and what ends the command may come between them.
+#[test]
+fn inserts_that_an_error_ends_are_told_with_what_is_in() {
+    let bench = Bench::member(true);
+    bench.insert("b", &[doc! { "_id": -1 }]);
+    let of_a = [doc! { "insert": 0, "document": { "_id": 0 } }];
+    let of_b = (0..300).map(|id| doc! { "insert": 1, "document": { "_id": id } });
+    let ops: Vec<Document> = of_a.into_iter().chain(of_b).collect();
+    let command = doc! { "bulkWrite": 1, "ops": ops, "nsInfo": [{ "ns": "test.a" }, { "ns": "test.b" }] };
+    succeeded(bench.admin(doc! {
+        "configureFailPoint": "onPrimaryTransactionalWrite", "mode": { "skip": 257 },
+        "data": { "failBeforeCommitExceptionCode": 11601, "closeConnection": false },
+    }));
+    bench.ok(doc! { "profile": 0, "slowms": 0 });
+    assert_eq!(code(&bench.admin(numbered(command, 1))), 11601);
+    bench.ok(doc! { "profile": 0, "slowms": 100 });
+    let lines = slow_lines(&bench);
+    let inserts: Vec<_> = lines.iter().filter(|line| line["type"] == "insert").collect();
+    assert_eq!(inserts.len(), 2);
+    assert!(inserts[0]["ninserted"] == 1 && inserts[0].get("errCode").is_none());
+    assert_eq!(inserts[1]["errCode"], 11601);
+    let n = bench.ok(doc! { "count": "b", "query": { "_id": { "$gte": 0 } } });
+    assert_eq!(inserts[1]["ninserted"], n.get_i32("n").unwrap());
+    assert_eq!(inserts[1]["ninserted"], 256);
+}
+
+/// What `explain` tells of a query's hashes: those of its shape, and of its plan.
+fn explained_hashes(bench: &Bench, command: Document) -> (String, String) {
+    let explained = bench.ok(doc! { "explain": command, "verbosity": "queryPlanner" });
+    let planner = match explained.get_array("stages") {
+        Ok(stages) => stages[0].as_document().unwrap().get_document("$cursor").unwrap(),
+        Err(_) => &explained,
+    };
+    let planner = planner.get_document("queryPlanner").unwrap();
+    let text = |name| planner.get_str(name).unwrap().to_owned();
+    (text("planCacheShapeHash"), text("planCacheKey"))
+}
+
+/// Hashes of shapes put the slow operations of a log together; only `explain` had them.
+#[test]
+fn plans_are_told_with_the_hashes_of_their_queries() {
+    let bench = Bench::new();
+    let documents: Vec<Document> = (0..20).map(|n| doc! { "_id": n, "a": n % 5, "b": n % 3 }).collect();
+    bench.insert("c", &documents);
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] });
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    bench.ok(doc! { "createIndexes": "m", "indexes": [{ "key": { "a": 1 }, "name": "a", "unique": true }] });
+    let entry_of = |mut command: Document, comment: i32| {
+        command.insert("comment", comment);
+        bench.ok(doc! { "profile": 2, "slowms": 0 });
+        let reply = bench.ok(command);
+        bench.ok(doc! { "profile": 0, "slowms": 100 });
+        let entry = profile(&bench, doc! { "command.comment": comment }).remove(0);
+        (entry, reply)
+    };
+    let hashes_in = |entry: &Document| {
+        let text = |name| entry.get_str(name).unwrap().to_owned();
+        assert_eq!(text("queryHash"), text("planCacheShapeHash"), "{entry}");
+        (text("planCacheShapeHash"), text("planCacheKey"))
+    };
+    let group = [doc! { "$match": { "b": 1 } }, doc! { "$group": { "_id": "$a" } }];
+    // What it writes is planned, too: by another field.
+    let merge = [
+        doc! { "$match": { "b": 1 } },
+        doc! { "$merge": { "into": "m", "on": "a", "whenMatched": "keepExisting" } },
+    ];
+    let queries = [
+        // One that is planned without having been parsed.
+        doc! { "find": "c", "filter": { "a": 1 } },
+        doc! { "find": "c", "filter": { "a": 1 }, "sort": { "b": -1 }, "projection": { "b": 1 } },
+        doc! { "find": "c", "filter": { "b": { "$gt": 1 } } },
+        doc! { "find": "v", "filter": { "b": 1 } },
+        doc! { "count": "c", "query": { "b": 1 } },
+        doc! { "count": "v", "query": { "b": 1 } },
+        doc! { "distinct": "c", "key": "b", "query": { "a": 1 } },
+        doc! { "aggregate": "c", "pipeline": group.to_vec(), "cursor": {} },
+        doc! { "aggregate": "c", "pipeline": merge.to_vec(), "cursor": {} },
+        doc! { "findAndModify": "c", "query": { "b": 1 }, "update": { "$set": { "x": 1 } } },
+    ];
+    for (comment, query) in (0..).zip(queries) {
+        let expected = explained_hashes(&bench, query.clone());
+        let (entry, _) = entry_of(query.clone(), comment);
+        assert_eq!(hashes_in(&entry), expected, "{query}");
+        let is_in_log = |line: &Value| {
+            line["command"]["comment"] == comment
+                && line["planCacheShapeHash"] == expected.0.as_str()
+                && line["queryHash"] == expected.0.as_str()
+                && line["planCacheKey"] == expected.1.as_str()
+        };
+        assert!(slow_lines(&bench).iter().any(is_in_log), "{query}");
+    }
+
+    // Statements have those of their filters, and cursors those of the query that made them.
+    let of_filter = explained_hashes(&bench, doc! { "find": "c", "filter": { "b": 1 } });
+    bench.ok(doc! { "profile": 2, "slowms": 0 });
+    let statements = [
+        doc! { "q": { "_id": 1 }, "u": { "$set": { "y": 2 } } },
+        doc! { "q": { "b": 1 }, "u": { "$set": { "y": 1 } }, "multi": true },
+    ];
+    bench.ok(doc! { "update": "c", "updates": statements.to_vec() });
+    bench.ok(doc! { "profile": 0, "slowms": 100 });
+    let updates = profile(&bench, doc! { "op": "update" });
+    assert_eq!(hashes_in(&updates[1]), of_filter);
+    let (first, opened) = entry_of(doc! { "find": "c", "filter": { "b": 1 }, "batchSize": 2 }, 100);
+    assert_eq!(hashes_in(&first), of_filter);
+    let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let (more, _) = entry_of(doc! { "getMore": cursor, "collection": "c" }, 101);
+    assert_eq!(hashes_in(&more), of_filter);
+
+    // What is not planned has none.
+    let unplanned = [
+        doc! { "find": "c", "filter": { "_id": 1 } },
+        doc! { "find": "none", "filter": { "b": 1 } },
+        doc! { "count": "c" },
+        doc! { "insert": "c", "documents": [{ "_id": 100 }] },
+    ];
+    let entries = (200..)
+        .zip(unplanned)
+        .map(|(comment, command)| entry_of(command, comment).0);
+    let hashes = ["planCacheShapeHash", "queryHash", "planCacheKey"];
+    for entry in entries.chain([updates[0].clone()]) {
+        assert!(hashes.iter().all(|name| !entry.contains_key(name)), "{entry}");
+    }
+    // Nor has a command whose statements have their own.
+    let lines = slow_lines(&bench);
+    let of_command: Vec<_> = lines
+        .iter()
+        .filter(|line| line["command"]["updates"].is_array())
+        .collect();
+    assert_eq!(of_command.len(), 1);
+    assert!(
+        hashes.iter().all(|name| of_command[0].get(name).is_none()),
+        "{}",
+        of_command[0]
+    );
 }
 
 #[test]

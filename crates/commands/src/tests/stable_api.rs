@@ -1,7 +1,8 @@
 //! `apiVersion` and `apiStrict`.
 
 use super::{Bench, code, succeeded};
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
+use std::time::Duration;
 
 #[test]
 fn the_stable_api_is_kept_to() {
@@ -115,4 +116,49 @@ fn a_cursor_goes_on_with_the_parameters_that_it_was_made_with() {
             succeeded(with(doc! { "killCursors": "c", "cursors": [id] }, made));
         }
     }
+}
+
+/// Nobody could tell which applications had still to be moved to a version of the API.
+#[test]
+fn the_versions_that_applications_use_are_told() {
+    let bench = Bench::new();
+    let told = || {
+        let status = succeeded(bench.admin(doc! { "serverStatus": 1 }));
+        let metrics = status.get_document("metrics").unwrap();
+        metrics.get_document("apiVersions").unwrap().clone()
+    };
+    // Who has not said who it is.
+    assert_eq!(told(), doc! {});
+    let driver = doc! { "driver": { "name": "d", "version": "1" }, "os": { "type": "Linux" } };
+    let connected = |application: Option<&str>, options: Document| {
+        let client = bench.stranger();
+        succeeded(bench.run_as(&client, "admin", doc! { "ping": 1 }));
+        let mut metadata = driver.clone();
+        if let Some(name) = application {
+            metadata.insert("application", doc! { "name": name });
+        }
+        let mut hello = doc! { "hello": 1, "client": metadata };
+        hello.extend(options.clone());
+        succeeded(bench.run_as(&client, "admin", hello));
+        client
+    };
+    let version = doc! { "apiVersion": "1" };
+    let shop = connected(Some("shop"), version.clone());
+    connected(Some("shell"), doc! {});
+    connected(None, doc! {});
+    let expected = doc! { "": ["default"], "shell": ["default"], "shop": ["1"] };
+    assert_eq!(told(), expected);
+    // One that fails counts as well.
+    assert_eq!(
+        code(&bench.run_as(&shop, "test", doc! { "count": "c", "limit": "x" })),
+        2
+    );
+    assert_eq!(told().get("shop"), Some(&Bson::from(vec!["default", "1"])));
+    let mut ping = doc! { "ping": 1 };
+    ping.extend(version);
+    for _ in 0..30 {
+        bench.clock.advance(Duration::from_secs(3600));
+        succeeded(bench.run_as(&shop, "test", ping.clone()));
+    }
+    assert_eq!(told(), doc! { "shop": ["1"] });
 }

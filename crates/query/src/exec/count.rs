@@ -5,20 +5,19 @@ use super::executor::Planned;
 use super::find::{Memory, expression_context, plan};
 use super::id_lookup::{IdLookup, plain_id};
 use super::stage::Flow;
-use super::summary::{id_summary, summary};
+use super::summary::{PlanSummary, id_summary};
 use crate::QueryError;
 use crate::history::is_virtual;
 use crate::plan::query::{Query, collation_of};
 use crate::plan::request::{CountRequest, FindRequest};
-use std::borrow::Cow;
 use storage::{CollectionGuard, LockMode, StorageError};
 
 /// How many documents match, after `skip` and up to `limit`. A collection that does not exist has none. `on_plan` is
-/// told the plan in a few words, before it runs.
+/// told of the plan before it runs.
 pub fn count(
     context: &ExecContext<'_>,
     request: &CountRequest<'_>,
-    on_plan: &mut dyn FnMut(Cow<'static, str>),
+    on_plan: &mut dyn FnMut(PlanSummary),
 ) -> Result<u64, QueryError> {
     let (data, op) = (context.data(), context.op);
     let guard = match data.collection(&request.ns, LockMode::IntentShared) {
@@ -30,7 +29,7 @@ pub fn count(
     let find = as_find(request);
     if let (Some(guard), Some(id)) = (&guard, plain_id(&find)) {
         let is_clustered = guard.id_index().is_clustered();
-        on_plan(Cow::Borrowed(id_summary(is_clustered)));
+        on_plan(PlanSummary::unplanned(id_summary(is_clustered)));
         match is_clustered {
             true => op.counters().docs_examined.add(1),
             false => op.counters().keys_examined.add(1),
@@ -40,14 +39,14 @@ pub fn count(
     }
     if is_metadata_count(request) {
         collation_of(request.collation, None)?;
-        on_plan(Cow::Borrowed(FAST_COUNT));
+        on_plan(PlanSummary::unplanned(FAST_COUNT));
         return Ok(trimmed(guard.map_or(0, |guard| guard.count()), request));
     }
     let Some(mut planned) = plan_count(*context, guard.as_ref(), request, Memory::Use)? else {
-        on_plan(Cow::Borrowed("EOF"));
+        on_plan(PlanSummary::unplanned("EOF"));
         return Ok(0);
     };
-    on_plan(Cow::Owned(summary(&planned.stage)));
+    on_plan(planned.plan_summary());
     let mut n = 0;
     planned.run(*context, guard, &mut |_| {
         n += 1;

@@ -10,7 +10,7 @@ use super::find::{Memory, allowed_by_settings, expression_context, plan, plan_by
 use super::index_scan::{IndexScan, ScanKind};
 use super::row::{Row, as_document};
 use super::stage::{Flow, Stage};
-use super::summary::summary;
+use super::summary::PlanSummary;
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::history::is_virtual;
@@ -31,7 +31,6 @@ use engine::Direction;
 use keys::extract::PatternField;
 use keys::key::KeyDecoder;
 use keys::{Collator, FieldOrder};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::{CollectionGuard, Index, LockMode, StorageError};
@@ -40,12 +39,12 @@ use wire::ErrorCode;
 /// Bytes that the values may have in the answer.
 const VALUES_BYTES_MAX: usize = 16 << 20;
 
-/// The different values of a field among the matching documents, at most 16 MiB of them (17217). `on_plan` is told the
-/// plan in a few words, before it runs.
+/// The different values of a field among the matching documents, at most 16 MiB of them (17217). `on_plan` is told of
+/// the plan before it runs.
 pub fn distinct(
     context: &ExecContext<'_>,
     request: &DistinctRequest<'_>,
-    on_plan: &mut dyn FnMut(Cow<'static, str>),
+    on_plan: &mut dyn FnMut(PlanSummary),
 ) -> Result<Vec<Bson>, QueryError> {
     let guard = match context.data().collection(&request.ns, LockMode::IntentShared) {
         Ok(None) if is_virtual(context.storage, &request.ns) => {
@@ -56,10 +55,10 @@ pub fn distinct(
         Err(error) => return Err(error.into()),
     };
     let Some(mut planned) = plan_distinct(*context, guard.as_ref(), request, Memory::Use)? else {
-        on_plan(Cow::Borrowed("EOF"));
+        on_plan(PlanSummary::unplanned("EOF"));
         return Ok(Vec::new());
     };
-    on_plan(Cow::Owned(summary(&planned.stage)));
+    on_plan(planned.plan_summary());
     let evaluation = EvaluationContext::new(context.op);
     let mut values = DistinctValues::new(request.key, planned.query.collation.clone(), &evaluation)?;
     planned.run(*context, guard, &mut |row| {

@@ -10,17 +10,18 @@ use super::id_lookup::IdLookup;
 use super::pipeline::PipelineRun;
 use super::row::{Row, as_document};
 use super::stage::{Flow, Ran, Stage};
+use super::summary::{PlanSummary, id_summary};
 use super::trial::{Trial, rows_of_trial, try_cached};
 use crate::QueryError;
 use crate::evaluation::{EvaluationContext, StageMemory, is_interruption};
 use crate::history::ResumeToken;
 use crate::matcher::Matcher;
 use crate::plan::cache::plan_cache;
+use crate::plan::hashes::PlannedQuery;
 use crate::plan::index_filters::index_filters;
 use crate::plan::planner::{Candidate, Planner};
 use crate::plan::query::{Query, Wish};
 use bytes::Bytes;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(crate) struct Planned {
     built_of: Option<(Candidate, Option<(u64, u64)>)>,
     /// Not given yet of what its trial has read.
     held: HeldRows,
+    /// It looks up one value by its only index: what was asked is not in the query.
+    pub(crate) is_lookup: bool,
     /// It was planned with some of the indexes only.
     is_restricted: bool,
     /// For the bounds, which are there as long as the plan is.
@@ -85,6 +88,7 @@ impl Planned {
             tried: Vec::new(),
             built_of: None,
             held: HeldRows::default(),
+            is_lookup: false,
             is_restricted: false,
             _memory: StageMemory::default(),
             ahead: VecDeque::new(),
@@ -113,6 +117,16 @@ impl Planned {
             is_restricted: planner.allowed.is_some(),
             ..Self::new(stage, planner.query.clone(), collection)
         })
+    }
+
+    /// What is told of it.
+    pub(crate) fn plan_summary(&self) -> PlanSummary {
+        let mut looked_up = None;
+        if self.is_lookup {
+            super::used_indexes(&self.stage, &mut |index| looked_up = Some(index.clone()));
+        }
+        let query = PlannedQuery::new(&self.query, looked_up, &self.collection);
+        PlanSummary::of(&self.stage, query)
     }
 
     /// Starts the same plan anew, to be tried with [`Planned::try_anew`]. False where there has to be another race,
@@ -624,13 +638,13 @@ impl PlanExecutor {
         matches!(&self.body, Body::Plan(planned) if planned.collection.count() == 0)
     }
 
-    /// The plan in a few words, as log lines and `currentOp` show it: `IXSCAN { a: 1 }`.
-    pub fn plan_summary(&self) -> Cow<'static, str> {
+    /// What log lines and `currentOp` tell of the plan.
+    pub fn plan_summary(&self) -> PlanSummary {
         match &self.body {
-            Body::Nothing => Cow::Borrowed("EOF"),
-            Body::Id(lookup) => Cow::Borrowed(super::summary::id_summary(lookup.is_clustered)),
-            Body::Plan(planned) => Cow::Owned(super::summary::summary(&planned.stage)),
-            Body::Pipeline(pipeline) => Cow::Owned(pipeline.plan_summary()),
+            Body::Nothing => PlanSummary::unplanned("EOF"),
+            Body::Id(lookup) => PlanSummary::unplanned(id_summary(lookup.is_clustered)),
+            Body::Plan(planned) => planned.plan_summary(),
+            Body::Pipeline(pipeline) => pipeline.plan_summary(),
         }
     }
 

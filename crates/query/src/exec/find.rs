@@ -97,8 +97,10 @@ pub(crate) fn find_with(
             }
         }
         (None, Some((stage, query)), Some(guard)) => {
-            super::used_indexes(&stage, &mut |index| index.record_access());
-            Body::Plan(Box::new(Planned::new(stage, query, guard.definition().clone())))
+            let mut planned = Planned::new(stage, query, guard.definition().clone());
+            super::used_indexes(&planned.stage, &mut |index| index.record_access());
+            planned.is_lookup = true;
+            Body::Plan(Box::new(planned))
         }
         (None, ..) => {
             let of_collection = guard.as_ref().and_then(|guard| guard.collation());

@@ -53,6 +53,7 @@ pub use id_lookup::is_lookup_by_id;
 pub use plan_cache::{
     QueryPattern, cached_plans, clear_index_filters, clear_plans, list_index_filters, set_index_filter,
 };
+pub use summary::PlanSummary;
 pub use view::under_views;
 pub use view_graph::check_view;
 

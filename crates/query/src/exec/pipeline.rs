@@ -4,6 +4,7 @@ use super::context::ExecContext;
 use super::executor::Planned;
 use super::known::RowMetadata;
 use super::stage::{Flow, Ran, Receiver};
+use super::summary::PlanSummary;
 use crate::QueryError;
 use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
@@ -38,7 +39,7 @@ pub(crate) struct PipelineRun {
 /// What is known of a pipeline's source from outside.
 #[derive(Default)]
 pub(crate) struct SourceFacts {
-    pub(crate) summary: String,
+    summary: PlanSummary,
     keys: AtomicU64,
     docs: AtomicU64,
     ended: AtomicBool,
@@ -90,7 +91,7 @@ impl PipelineRun {
         }
     }
 
-    pub(crate) fn plan_summary(&self) -> String {
+    pub(crate) fn plan_summary(&self) -> PlanSummary {
         self.source.summary.clone()
     }
 
@@ -117,9 +118,8 @@ pub(crate) struct PlanSource {
 impl PlanSource {
     /// The source, and what stays known of it.
     pub(crate) fn new(planned: Planned) -> Result<OpenedPlan, QueryError> {
-        let summary = super::summary::summary(&planned.stage);
         let facts = Arc::new(SourceFacts {
-            summary,
+            summary: planned.plan_summary(),
             ..SourceFacts::default()
         });
         let known = RowMetadata::new(&planned.query)?;

@@ -1,13 +1,42 @@
-//! The one-line form of a plan.
+//! The one-line form of a plan, and what is told with it.
 
 use super::clustered;
 use super::index_scan::{IndexScan, ScanKind};
 use super::stage::Stage;
+use crate::plan::hashes::PlannedQuery;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
+use std::borrow::Cow;
+
+/// What log lines, the profiler and `currentOp` tell of a plan.
+#[derive(Clone, Default)]
+pub struct PlanSummary {
+    /// The plan in a few words: `IXSCAN { a: 1 }`.
+    pub text: Cow<'static, str>,
+    /// The query that was planned; `None` where there was nothing to plan, as for a look-up by `_id`.
+    pub query: Option<PlannedQuery>,
+}
+
+impl PlanSummary {
+    /// Of a plan, and of the query that it was made for.
+    pub(crate) fn of(stage: &Stage, query: PlannedQuery) -> Self {
+        Self {
+            text: Cow::Owned(summary(stage)),
+            query: Some(query),
+        }
+    }
+
+    /// Of what was not planned.
+    pub(crate) fn unplanned(text: &'static str) -> Self {
+        Self {
+            text: Cow::Borrowed(text),
+            query: None,
+        }
+    }
+}
 
 /// `IXSCAN { a: 1 }, IXSCAN { b: 1 }`: the leaves of the tree.
-pub(crate) fn summary(stage: &Stage) -> String {
+fn summary(stage: &Stage) -> String {
     let mut leaves = Vec::new();
     add_leaves(stage, &mut leaves);
     leaves.dedup();

@@ -4,6 +4,7 @@ use super::aggregate::{aggregate, run_to_end};
 use super::context::ExecContext;
 use super::distinct::DistinctValues;
 use super::executor::PlanExecutor;
+use super::summary::PlanSummary;
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::plan::query::{Order, collation_of, parse_sort};
@@ -11,7 +12,6 @@ use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, Find
 use crate::timeseries::UNPACK;
 use bson::{Bson, RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
-use std::borrow::Cow;
 use std::sync::Arc;
 use storage::{Namespace, Storage};
 use wire::ErrorCode;
@@ -157,7 +157,7 @@ pub(super) fn count_over<'a>(request: &'a CountRequest<'_>, pipeline: &'a RawArr
 pub(crate) fn count(
     context: &ExecContext<'_>,
     request: &CountRequest<'_>,
-    on_plan: &mut dyn FnMut(Cow<'static, str>),
+    on_plan: &mut dyn FnMut(PlanSummary),
 ) -> Result<u64, QueryError> {
     let pipeline = count_pipeline(request)?;
     let mut executor = aggregate(context, &count_over(request, &pipeline))?;
@@ -193,7 +193,7 @@ pub(super) fn distinct_over<'a>(request: &'a DistinctRequest<'_>, pipeline: &'a 
 pub(crate) fn distinct(
     context: &ExecContext<'_>,
     request: &DistinctRequest<'_>,
-    on_plan: &mut dyn FnMut(Cow<'static, str>),
+    on_plan: &mut dyn FnMut(PlanSummary),
 ) -> Result<Vec<Bson>, QueryError> {
     let pipeline = distinct_pipeline(request)?;
     let mut executor = aggregate(context, &distinct_over(request, &pipeline))?;

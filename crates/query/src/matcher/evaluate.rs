@@ -37,11 +37,7 @@ pub(super) fn matches(
         MatchExpr::Path { path, test } => matches_path(path, test, document, scope, details),
         MatchExpr::And(parts) => {
             if details.is_some() {
-                // The last part to find an element tells which; clients count on the order that the filter's normal
-                // form has.
-                let mut ordered: Vec<&MatchExpr> = parts.iter().collect();
-                ordered.sort_by_key(|part| normal_order(part));
-                for part in ordered {
+                for part in in_normal_order(parts) {
                     if !matches(part, document, scope, details.as_deref_mut())? {
                         return Ok(false);
                     }
@@ -81,6 +77,32 @@ pub(super) fn matches(
         MatchExpr::Where(test) => test.matches(document, scope.context),
         MatchExpr::Expr(predicate) => Ok(predicate.expression.evaluate_on(document, scope.context)?.is_true()),
     }
+}
+
+/// Fills in the details of a document that is known to match. What finds no element is not asked again, scripts least
+/// of all: they may take long, and may say something else the second time.
+pub(super) fn add_details(
+    expr: &MatchExpr,
+    document: &RawDocument,
+    scope: Scope<'_>,
+    details: &mut MatchDetails,
+) -> Result<(), QueryError> {
+    match expr {
+        MatchExpr::Path { path, test } => matches_path(path, test, document, scope, Some(details)).map(drop),
+        MatchExpr::And(parts) => {
+            let mut parts = in_normal_order(parts).into_iter();
+            parts.try_for_each(|part| add_details(part, document, scope, details))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The parts of a conjunction, the last of which to find an element tells which: clients count on the order that the
+/// filter's normal form has.
+fn in_normal_order(parts: &[MatchExpr]) -> Vec<&MatchExpr> {
+    let mut ordered: Vec<&MatchExpr> = parts.iter().collect();
+    ordered.sort_by_key(|part| normal_order(part));
+    ordered
 }
 
 /// Whether the document matches, where scripts are not run; `None` when one would decide.

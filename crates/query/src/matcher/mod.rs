@@ -125,6 +125,17 @@ impl Matcher {
         evaluate::matches(&self.root, document, self.scope(context), Some(details))
     }
 
+    /// The details of a document that is known to match.
+    pub(crate) fn details_of_match(
+        &self,
+        document: &RawDocument,
+        context: &EvaluationContext<'_>,
+    ) -> Result<MatchDetails, QueryError> {
+        let mut details = MatchDetails::default();
+        evaluate::add_details(&self.root, document, self.scope(context), &mut details)?;
+        Ok(details)
+    }
+
     fn scope<'s>(&'s self, context: &'s EvaluationContext<'_>) -> Scope<'s> {
         Scope {
             collator: self.collator.as_deref(),

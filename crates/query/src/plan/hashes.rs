@@ -5,30 +5,36 @@
 //! which is to hold, are in the order of their texts, so that it does not matter how the client wrote them.
 
 use super::query::{Order, Query};
-use crate::matcher::{CompareOp, MatchExpr, Test, ValueTest};
+use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, ValueTest};
+use crate::project::Projection;
 use crate::raw;
 use crate::value::Value;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
+use collation::Collation;
 use engine::Direction;
 use keys::FieldOrder;
 use sha2::{Digest, Sha256};
-use storage::Collection;
+use std::sync::Arc;
+use storage::{Collection, Index};
 
 /// Hashes as hexadecimal digits.
 #[derive(Clone, Debug)]
-pub(crate) struct QueryHashes {
+pub struct QueryHashes {
     /// `queryHash` and `planCacheShapeHash`: filter, sort and projection.
-    pub(crate) shape: String,
+    pub shape: String,
     /// `planCacheKey`: the same with the indexes there are.
-    pub(crate) key: String,
+    pub key: String,
 }
 
 impl QueryHashes {
     /// The hashes of a query on a collection, if there is one.
     pub(crate) fn of(query: &Query, collection: Option<&Collection>) -> Self {
-        let shape = shape_text(query);
-        let mut key = shape.clone();
+        Self::of_shape(&shape_text(query), collection)
+    }
+
+    fn of_shape(shape: &str, collection: Option<&Collection>) -> Self {
+        let mut key = shape.to_owned();
         for index in collection.into_iter().flat_map(|collection| collection.indexes()) {
             if !index.hidden() {
                 key.push_str(&raw::describe(RawBsonRef::Document(index.key())));
@@ -36,9 +42,67 @@ impl QueryHashes {
             }
         }
         Self {
-            shape: hexadecimal(&shape, 4),
+            shape: hexadecimal(shape, 4),
             key: hexadecimal(&key, 4),
         }
+    }
+}
+
+/// A query that was planned, as far as its hashes are made of it. It is cheap to keep: hashes are for the few who ask.
+#[derive(Clone)]
+pub struct PlannedQuery {
+    shape: PlannedShape,
+    collection: Arc<Collection>,
+}
+
+#[derive(Clone)]
+enum PlannedShape {
+    /// One value of the path that this index is on, and nothing besides: it was not parsed.
+    Lookup(Arc<Index>),
+    Parsed {
+        filter: Option<Arc<Matcher>>,
+        order: Order,
+        projection: Option<Arc<Projection>>,
+        collation: Option<Arc<Collation>>,
+    },
+}
+
+impl PlannedQuery {
+    /// A query on a collection; `looked_up` is the index of one that was not parsed.
+    pub(crate) fn new(query: &Query, looked_up: Option<Arc<Index>>, collection: &Arc<Collection>) -> Self {
+        let shape = match looked_up {
+            Some(index) => PlannedShape::Lookup(index),
+            None => PlannedShape::Parsed {
+                filter: query.filter.clone(),
+                order: query.order.clone(),
+                projection: query.projection.clone(),
+                collation: query.collation.clone(),
+            },
+        };
+        Self {
+            shape,
+            collection: Arc::clone(collection),
+        }
+    }
+
+    /// Makes its hashes.
+    pub fn hashes(&self) -> QueryHashes {
+        let shape = match &self.shape {
+            PlannedShape::Lookup(index) => {
+                let path = index.pattern().fields().first().map_or("", |field| field.path());
+                text_of(&equality_text(path), &Order::None, None, None)
+            }
+            PlannedShape::Parsed {
+                filter,
+                order,
+                projection,
+                collation,
+            } => {
+                let filter = whole_filter_text(filter.as_deref());
+                text_of(&filter, order, projection.as_deref(), collation.as_deref())
+            }
+        };
+        QueryHashes::of_shape(&shape, Some(&self.collection))
     }
 }
 
@@ -49,11 +113,13 @@ fn hexadecimal(text: &str, bytes: usize) -> String {
 
 /// What the hash of a query's shape is made of.
 pub(super) fn shape_text(query: &Query) -> String {
-    let filter = query
-        .filter
-        .as_ref()
-        .map_or_else(String::new, |filter| filter_text(filter.root()));
-    let sort: Vec<String> = match &query.order {
+    let filter = whole_filter_text(query.filter.as_deref());
+    let (projection, collation) = (query.projection.as_deref(), query.collation.as_deref());
+    text_of(&filter, &query.order, projection, collation)
+}
+
+fn text_of(filter: &str, order: &Order, projection: Option<&Projection>, collation: Option<&Collation>) -> String {
+    let sort: Vec<String> = match order {
         Order::None => Vec::new(),
         Order::Natural(Direction::Forward) => vec!["$natural".to_owned()],
         Order::Natural(Direction::Reverse) => vec!["-$natural".to_owned()],
@@ -66,12 +132,9 @@ pub(super) fn shape_text(query: &Query) -> String {
             })
             .collect(),
     };
-    let projection = query
-        .projection
-        .as_ref()
-        .map_or_else(String::new, |projection| projection_text(projection.source()));
+    let projection = projection.map_or_else(String::new, |projection| projection_text(projection.source()));
     // Of an order of strings all is of the shape: which indexes can be used depends on it.
-    let collation = query.collation.as_ref().map_or_else(String::new, |collation| {
+    let collation = collation.map_or_else(String::new, |collation| {
         raw::describe_whole(RawBsonRef::Document(collation.document()))
     });
     format!("({filter})({})({projection}){collation}", sort.join(","))
@@ -91,6 +154,15 @@ fn projection_text(projection: &RawDocument) -> String {
         .collect();
     fields.sort_unstable();
     format!("{{{}}}", fields.join(","))
+}
+
+fn whole_filter_text(filter: Option<&Matcher>) -> String {
+    filter.map_or_else(String::new, |filter| filter_text(filter.root()))
+}
+
+/// That of a filter for one value of a path.
+fn equality_text(path: &str) -> String {
+    format!("{path}:{}", CompareOp::Eq.name())
 }
 
 /// Recursion is bounded by the depth that filters may have.

@@ -28,6 +28,7 @@ pub(crate) mod union;
 pub(crate) mod wildcard;
 
 pub use allowed_indexes::FilterIndex;
+pub use hashes::{PlannedQuery, QueryHashes};
 pub use query::collation_of;
 pub use query_settings::{IndexHints, QueryFramework, QuerySettings};
 pub use query_shape::{QueryShape, ShapeHash};

@@ -29,7 +29,7 @@ pub(crate) enum Order {
     /// As stored.
     Natural(Direction),
     /// By values.
-    Fields(Vec<SortField>),
+    Fields(Arc<[SortField]>),
 }
 
 impl Order {
@@ -237,7 +237,7 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
     Ok(if fields.is_empty() {
         Order::None
     } else {
-        Order::Fields(fields)
+        Order::Fields(fields.into())
     })
 }
 

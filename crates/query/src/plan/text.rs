@@ -140,7 +140,7 @@ impl Planner<'_> {
     fn is_best_first(&self) -> bool {
         match &self.query.order {
             Order::Fields(fields) => {
-                matches!(fields.as_slice(), [only] if only.metadata_field() == Some(MetadataField::TextScore))
+                matches!(&**fields, [only] if only.metadata_field() == Some(MetadataField::TextScore))
             }
             _ => false,
         }

@@ -146,10 +146,10 @@ impl Projection {
         if let Some(top) = &self.top {
             return Ok(top.apply(document, out)?);
         }
-        let mut details = MatchDetails::default();
-        if let (true, Some(matcher)) = (self.is_positional, matcher) {
-            matcher.matches_with_details(document, context, &mut details)?;
-        }
+        let details = match matcher.filter(|_| self.is_positional) {
+            Some(matcher) => matcher.details_of_match(document, context)?,
+            None => MatchDetails::default(),
+        };
         let application = apply::Application {
             root: document,
             context,

@@ -10,6 +10,7 @@ use crate::evaluation::EvaluationContext;
 use crate::evaluation::tests::LookedAt;
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
+use crate::project::Projection;
 
 const MIB: u64 = 1 << 20;
 
@@ -145,6 +146,26 @@ fn other_conditions_are_asked_first() {
     let alternatives = doc! { "$and": [{ "$or": [throws(), { "b": 1 }] }, { "a": 5 }] };
     assert!(!matches(alternatives, &operation).unwrap());
     assert_eq!(code(matches(throws(), &operation)), 139);
+}
+
+/// A positional projection asked the whole filter again for the element that it had found, and scripts ran twice.
+#[test]
+fn the_element_that_a_filter_has_found_is_told_without_scripts() {
+    let operation = operation(&MemoryBudget::unlimited());
+    let once = "globalThis.calls = (globalThis.calls || 0) + 1; if (calls > 2) throw new Error('again'); return true";
+    let function = doc! { "body": format!("function() {{ {once} }}"), "args": [], "lang": "js" };
+    let filter = doc! { "$where": once, "$expr": { "$function": function }, "a": 2 };
+    let filter = matcher(filter, &operation).unwrap();
+    let evaluation = EvaluationContext::new(&operation);
+    let document = rawdoc! { "_id": 1, "a": [3, 1, 2] };
+    assert!(filter.matches(&document, &evaluation).unwrap());
+    let context = ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(1))).for_operation(&operation);
+    let projection = Projection::parse(&rawdoc! { "a.$": 1 }, &context).unwrap();
+    let mut projected = Vec::new();
+    projection
+        .apply(&document, Some(&filter), &evaluation, &mut projected)
+        .unwrap();
+    assert_eq!(projected, rawdoc! { "_id": 1, "a": [2] }.as_bytes());
 }
 
 #[test]

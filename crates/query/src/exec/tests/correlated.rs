@@ -449,7 +449,7 @@ fn comparisons_in_expr_bound_an_index() {
     let filter = rawdoc! { "$expr": { "$gt": [3, "$k"] } };
     let request = crate::plan::FindRequest::new(ns("inner"), &filter);
     let mut executor = fixture.with(|context| crate::exec::find(context, &request).expect("planned"));
-    assert_eq!(executor.plan_summary(), "IXSCAN { k: 1 }");
+    assert_eq!(executor.plan_summary().text, "IXSCAN { k: 1 }");
     assert_eq!(fixture.all(&mut executor, 100).len(), 6);
 }
 

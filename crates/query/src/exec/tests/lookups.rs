@@ -23,7 +23,7 @@ fn executor(fixture: &Fixture, request: &FindRequest<'_>) -> PlanExecutor {
 
 fn found(fixture: &Fixture, request: &FindRequest<'_>, batch: usize) -> (Vec<i32>, String, (u64, u64)) {
     let mut executor = executor(fixture, request);
-    let summary = executor.plan_summary().into_owned();
+    let summary = executor.plan_summary().text.into_owned();
     let results = fixture.all(&mut executor, batch);
     let mut found: Vec<i32> = results
         .iter()

@@ -515,7 +515,7 @@ fn a_tailable_query_takes_no_plan_that_another_of_its_shape_has_found() {
     assert_eq!(ids(&fixture, &plain).len(), 13);
     let summary = |request: &FindRequest<'_>| {
         let found = fixture.with(|context| find(context, request)).expect("planned");
-        found.plan_summary()
+        found.plan_summary().text
     };
     assert!(summary(&plain).starts_with("IXSCAN"), "remembered");
     let tailable = FindRequest {
@@ -523,7 +523,7 @@ fn a_tailable_query_takes_no_plan_that_another_of_its_shape_has_found() {
         ..plain
     };
     let mut tail = fixture.with(|context| find(context, &tailable)).expect("planned");
-    assert_eq!(tail.plan_summary(), "COLLSCAN");
+    assert_eq!(tail.plan_summary().text, "COLLSCAN");
     let mut documents = Vec::new();
     assert_eq!(fixture.batch(&mut tail, 100, &mut documents), ExecState::CaughtUp);
     assert_eq!(documents.len(), 13);

@@ -420,7 +420,7 @@ impl Case {
         for (how, mut executor) in self.executors(&asked) {
             let results = self.fixture.all(&mut executor, asked.batch);
             let plan = stages(&executor);
-            let described = format!("{described} {how} plan {plan} {}", executor.plan_summary());
+            let described = format!("{described} {how} plan {plan} {}", executor.plan_summary().text);
             self.compare(&asked, &reference, &results, &plan, &described);
             if !results.is_empty() {
                 *self.plans.entry(plan).or_default() += 1;

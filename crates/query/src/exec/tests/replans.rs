@@ -100,6 +100,24 @@ fn a_query_that_fails_leaves_the_plan_to_others() {
     }
 }
 
+/// Scripts do not run in a race: what a projection made without them failed, and with it all candidates, so that none
+/// was ever remembered.
+#[test]
+fn what_is_made_by_scripts_fails_no_candidate() {
+    let fixture = skewed(9107);
+    let filter = rawdoc! { "a": 1, "b": 0 };
+    let text = rawdoc! { "$function": { "body": "function() { return 'x' }", "args": [], "lang": "js" } };
+    let projection = rawdoc! { "length": { "$strLenCP": text } };
+    let request = FindRequest {
+        projection: Some(&projection),
+        ..FindRequest::new(ns("c"), &filter)
+    };
+    for is_known in [false, true] {
+        let (found, _, _, hits) = figures(&fixture, |context| ids(context, &request));
+        assert_eq!((found, hits), (vec![5], u64::from(is_known)));
+    }
+}
+
 #[test]
 fn all_who_run_plans_have_them_planned_anew() {
     let fixture = skewed(9102);

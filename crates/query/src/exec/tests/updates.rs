@@ -291,7 +291,7 @@ impl Case {
             .iter()
             .filter(|(_, (_, document))| matcher.matches(document, &evaluation).expect("matchable"));
         let wanted: Vec<i32> = matching.map(|(id, _)| *id).collect();
-        assert_eq!(found, wanted, "{story}: {filter:?} by {}", executor.plan_summary());
+        assert_eq!(found, wanted, "{story}: {filter:?} by {}", executor.plan_summary().text);
         found
     }
 
