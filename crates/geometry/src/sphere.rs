@@ -9,6 +9,7 @@ mod circle;
 pub use circle::{Circle, Search};
 
 use crate::ring::{Arc, Ring, TOUCH};
+use crate::tree::Tree;
 use crate::{Steps, uncounted};
 use s2::cell::Cell;
 use s2::cellid::CellID;
@@ -16,12 +17,17 @@ use s2::latlng::LatLng;
 use s2::point::Point;
 use s2::region::Region;
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 
 /// Most cells of a covering. A geometry around a corner of the cube of cells may have a few more.
 const CELLS_MAX: usize = 20;
 /// Level of the smallest cells of coverings, about a metre wide. Points have cells of the last level.
 pub(crate) const FINEST_LEVEL: u64 = 23;
 
+/// Looks for what is near in one part, and arcs that it has, from which on a tree is made: that costs as much as some
+/// looks at all arcs.
+const TREE_LOOKS: usize = 64;
+const TREE_ARCS: usize = 64;
 /// Arcs up to which debug builds hold what cells inherit against counting it anew.
 const AUDITED_ARCS: usize = 200;
 
@@ -50,13 +56,17 @@ pub enum Part {
 #[derive(Clone, Debug)]
 pub struct Line {
     arcs: Vec<Arc>,
+    tree: OnceLock<Tree>,
 }
 
 impl Line {
     /// From its vertices, of which no two neighbours are the same; `None` when there are fewer than two.
     pub(crate) fn new(vertices: &[Point]) -> Option<Self> {
         let arcs: Vec<Arc> = vertices.windows(2).map(|ends| Arc::new(ends[0], ends[1])).collect();
-        (!arcs.is_empty()).then_some(Self { arcs })
+        (!arcs.is_empty()).then_some(Self {
+            arcs,
+            tree: OnceLock::new(),
+        })
     }
 }
 
@@ -65,23 +75,35 @@ impl Line {
 pub struct Polygon {
     /// The outer ring, then the holes.
     rings: Vec<Ring>,
+    /// Whether S2's origin is inside.
+    holds_origin: bool,
+    tree: OnceLock<Tree>,
 }
 
 impl Polygon {
     pub(crate) fn new(rings: Vec<Ring>) -> Self {
-        Self { rings }
+        Self {
+            holds_origin: rings.iter().fold(false, |inside, ring| inside ^ ring.holds_origin()),
+            rings,
+            tree: OnceLock::new(),
+        }
     }
 
     pub(crate) fn rings(&self) -> &[Ring] {
         &self.rings
     }
 
-    fn arcs(&self) -> impl Iterator<Item = &Arc> {
+    pub(crate) fn arcs(&self) -> impl Iterator<Item = &Arc> {
         self.rings.iter().flat_map(Ring::arcs)
     }
 
     /// Whether a point is inside; of points on the boundary those that the rings contain.
     fn contains<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        if let Some(tree) = self.tree.get() {
+            let mut inside = self.holds_origin;
+            tree.crossed(point, steps, |_| inside = !inside)?;
+            return Ok(inside);
+        }
         let mut inside = false;
         for ring in &self.rings {
             inside ^= ring.contains(point, steps)?;
@@ -90,6 +112,9 @@ impl Polygon {
     }
 
     fn touches<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        if let Some(tree) = self.tree.get() {
+            return tree.any_touching(point, steps, |_| true);
+        }
         for ring in &self.rings {
             if ring.touches(point, steps)? {
                 return Ok(true);
@@ -127,11 +152,8 @@ impl Polygon {
             if !self.contains_or_touches(&arc.a, steps)? || !self.contains_or_touches(&arc.b, steps)? {
                 return Ok(false);
             }
-            for own in self.arcs() {
-                steps(1)?;
-                if own.crosses(arc) {
-                    return Ok(false);
-                }
+            if any_near(self.tree.get(), self.arcs(), arc, steps, |own| own.crosses(arc))? {
+                return Ok(false);
             }
             // From boundary to boundary it may go outside without crossing anything.
             if self.touches(&arc.a, steps)?
@@ -145,7 +167,50 @@ impl Polygon {
     }
 }
 
+/// Whether `found` says yes to one of some arcs: only to those that may touch another if they have a tree.
+fn any_near<'a, E>(
+    tree: Option<&Tree>,
+    arcs: impl Iterator<Item = &'a Arc>,
+    near: &Arc,
+    steps: &mut Steps<'_, E>,
+    found: impl Fn(&Arc) -> bool,
+) -> Result<bool, E> {
+    if let Some(tree) = tree {
+        return tree.any_near(near, steps, |_, arc| found(arc));
+    }
+    for arc in arcs {
+        steps(1)?;
+        if found(arc) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 impl Part {
+    /// Makes the tree of the arcs, if it is worth it for so many looks.
+    fn prepare<E>(&self, looks: usize, steps: &mut Steps<'_, E>) -> Result<(), E> {
+        let tree = match self {
+            Part::Point(_) => return Ok(()),
+            Part::Line(line) => &line.tree,
+            Part::Polygon(polygon) => &polygon.tree,
+        };
+        if looks >= TREE_LOOKS && tree.get().is_none() && self.arcs().count() >= TREE_ARCS {
+            let made = Tree::of(self.arcs(), steps)?;
+            // Whoever came first has made the same.
+            tree.get_or_init(|| made);
+        }
+        Ok(())
+    }
+
+    fn tree(&self) -> Option<&Tree> {
+        match self {
+            Part::Point(_) => None,
+            Part::Line(line) => line.tree.get(),
+            Part::Polygon(polygon) => polygon.tree.get(),
+        }
+    }
+
     fn arcs(&self) -> Box<dyn Iterator<Item = &Arc> + '_> {
         match self {
             Part::Point(_) => Box::new(std::iter::empty()),
@@ -174,12 +239,16 @@ impl Part {
                 polygon.contains_or_touches(point, steps)
             }
             (one, other) => {
-                for arc in one.arcs() {
-                    for beside in other.arcs() {
-                        steps(1)?;
-                        if arc.meets(beside) {
-                            return Ok(true);
-                        }
+                // Where there is a tree already, or else where there is more to look through.
+                let rank = |part: &Part| (part.tree().is_some(), part.arcs().count());
+                let (few, many) = match rank(one) <= rank(other) {
+                    true => (one, other),
+                    false => (other, one),
+                };
+                many.prepare(few.arcs().count(), steps)?;
+                for arc in few.arcs() {
+                    if any_near(many.tree(), many.arcs(), arc, steps, |beside| arc.meets(beside))? {
+                        return Ok(true);
                     }
                 }
                 // Their boundaries are apart: one is inside of the other as a whole, or not at all.
@@ -198,11 +267,16 @@ impl Part {
         };
         match other {
             Part::Point(point) => polygon.contains_or_touches(point, steps),
-            Part::Line(line) => polygon.contains_arcs(line.arcs.iter(), steps),
+            Part::Line(line) => {
+                self.prepare(line.arcs.len(), steps)?;
+                polygon.contains_arcs(line.arcs.iter(), steps)
+            }
             Part::Polygon(inner) => {
+                self.prepare(inner.arcs().count() + polygon.rings.len(), steps)?;
                 if !polygon.contains_arcs(inner.arcs(), steps)? {
                     return Ok(false);
                 }
+                other.prepare(polygon.arcs().count(), steps)?;
                 // No hole lies in the other's inside, nor does what is around the polygon, if that is the smaller part.
                 for vertex in polygon.arcs().map(|arc| &arc.a) {
                     if inner.contains(vertex, steps)? && !inner.touches(vertex, steps)? {
@@ -303,15 +377,31 @@ impl Geometry {
         Outline::of(self.parts.iter().collect())
     }
 
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Makes whatever is worth it for that many looks for what is near.
+    pub(crate) fn prepare<E>(&self, looks: usize, steps: &mut Steps<'_, E>) -> Result<(), E> {
+        self.parts.iter().try_for_each(|part| part.prepare(looks, steps))
+    }
+
     /// Whether they have a point in common.
     pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        for one in &self.parts {
-            for other in &other.parts {
-                // Of two points as well, of which a document may have a million.
-                steps(1)?;
-                if one.meets(other, steps)? {
-                    return Ok(true);
-                }
+        for part in &other.parts {
+            if self.meets_part(part, steps)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(crate) fn meets_part<E>(&self, part: &Part, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        for own in &self.parts {
+            // Of two points as well, of which a document may have a million.
+            steps(1)?;
+            if own.meets(part, steps)? {
+                return Ok(true);
             }
         }
         Ok(false)
@@ -320,15 +410,21 @@ impl Geometry {
     /// Whether each part of another lies in one of the polygons of this one.
     pub fn contains<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
         for part in &other.parts {
-            let mut contained = false;
-            for own in &self.parts {
-                contained = contained || own.contains(part, steps)?;
-            }
-            if !contained {
+            if !self.contains_part(part, steps)? {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    pub(crate) fn contains_part<E>(&self, part: &Part, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        for own in &self.parts {
+            steps(1)?;
+            if own.contains(part, steps)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The angle between a point and the nearest point of the geometry, in radians.
@@ -465,7 +561,7 @@ impl<'p> Outline<'p> {
 
 /// Which polygons a point is inside of, rising, from those of another point and those whose boundary is crossed on the
 /// way, once for each crossing.
-fn toggled(inside: &[u32], crossed: impl Iterator<Item = u32>) -> Vec<u32> {
+pub(crate) fn toggled(inside: &[u32], crossed: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut places: Vec<u32> = inside.iter().copied().chain(crossed).collect();
     places.sort_unstable();
     let mut odd: Vec<u32> = Vec::new();
@@ -530,3 +626,6 @@ fn intervals(cells: &[CellID]) -> Vec<(i64, i64)> {
     intervals.dedup();
     intervals
 }
+
+#[cfg(test)]
+mod many_arcs;
