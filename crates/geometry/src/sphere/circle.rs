@@ -1,8 +1,8 @@
 //! Circles on the sphere, and searches for what is near their centres.
 
-use super::{FINEST_LEVEL, Geometry, Overlap, Part, angle, covering, intervals};
+use super::{FINEST_LEVEL, Geometry, Overlap, Part, angle, covering, intervals, point};
 use crate::Steps;
-use crate::plane::{PlanePoint, Rectangle};
+use crate::plane::{self, Grid, PlanePoint, Rectangle};
 use crate::ring::TOUCH;
 use s2::cap::Cap;
 use s2::cell::Cell;
@@ -102,6 +102,46 @@ impl Circle {
         }
     }
 
+    /// A search on a grid of longitudes and latitudes that does not look for what is in the circle, its line not with
+    /// it.
+    pub fn search_beyond(&self, grid: Grid) -> plane::Search {
+        let radius = self.radius - 2.0 * TOUCH;
+        if radius <= 0.0 {
+            return plane::Search::new(grid);
+        }
+        let around = self.rectangles();
+        plane::Search::outside(
+            grid,
+            |square| around.iter().any(|rectangle| rectangle.overlaps(square)),
+            |square| self.furthest(square) < radius,
+        )
+    }
+
+    /// The angle between the centre and the furthest point with such a longitude and latitude, in degrees.
+    fn furthest(&self, rectangle: &Rectangle) -> f64 {
+        let center = LatLng::from(&self.center);
+        let opposite = |angle: f64| if angle > 0.0 { angle - PI } else { angle + PI };
+        let [west, east] = [rectangle.low.x, rectangle.high.x].map(|degrees| degrees.clamp(-180.0, 180.0).to_radians());
+        let [south, north] = [rectangle.low.y, rectangle.high.y].map(|degrees| degrees.clamp(-90.0, 90.0).to_radians());
+        // On each parallel the distance grows up to the meridian on the other side.
+        let apart = |longitude: f64| {
+            let apart = (longitude - center.lng.rad()).abs();
+            apart.min(2.0 * PI - apart)
+        };
+        let aside = match (west..=east).contains(&opposite(center.lng.rad())) {
+            true => PI,
+            false => apart(west).max(apart(east)),
+        };
+        // On a meridian it does up to the point opposite to the nearest one of its great circle.
+        let (sine, cosine) = center.lat.rad().sin_cos();
+        let turning = opposite(sine.atan2(cosine * aside.cos())).clamp(south, north);
+        let to = |latitude: f64| {
+            let longitude = center.lng.rad() + aside;
+            angle(&self.center, &point(longitude.to_degrees(), latitude.to_degrees()))
+        };
+        to(south).max(to(north)).max(to(turning))
+    }
+
     fn cap(&self, radius: f64) -> Cap {
         Cap::from_center_angle(&self.center, &Angle::from(s2::s1::Rad(radius)))
     }
@@ -188,4 +228,84 @@ fn less(cell: CellID, done: &[CellID], out: &mut Vec<CellID>) {
         return cell.children().into_iter().for_each(|child| less(child, done, out));
     }
     out.push(cell);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plane::Region as PlaneRegion;
+
+    fn has(intervals: &[(i64, i64)], key: i64) -> bool {
+        intervals.iter().any(|(low, high)| (*low..=*high).contains(&key))
+    }
+
+    /// What was nearer than the least distance was read from 2d indexes, and then left out.
+    #[test]
+    fn a_search_by_degrees_beyond_a_distance_leaves_out_what_is_nearer() {
+        let everything = PlaneRegion::Rectangle(Rectangle::of_corners(
+            PlanePoint { x: -180.0, y: -180.0 },
+            PlanePoint { x: 180.0, y: 180.0 },
+        ));
+        let grid = Grid::default();
+        let places = || (-36..=36).flat_map(|x| (-18..=18).map(move |y| (f64::from(x) * 5.0, f64::from(y) * 5.0)));
+        for (longitude, latitude) in [(0.0, 0.0), (13.0, 52.0), (179.0, -30.0), (-100.0, 89.0), (40.0, -90.0)] {
+            for least in [0.0, 0.01, 0.5, 1.5, 2.5, 3.1, PI, 4.0] {
+                let circle = Circle::new(point(longitude, latitude), least);
+                let intervals = circle.search_beyond(grid).grow(&everything);
+                let (mut near, mut left_out) = (0, 0);
+                for (x, y) in places() {
+                    let is_looked_for = has(&intervals, grid.key(&PlanePoint { x, y }));
+                    match angle(&circle.center, &point(x, y)) < least {
+                        true => {
+                            near += 1;
+                            left_out += usize::from(!is_looked_for);
+                        }
+                        false => assert!(is_looked_for, "{longitude} {latitude} {least}: {x} {y}"),
+                    }
+                }
+                assert!(
+                    least < 0.5 || left_out * 10 > near * 6,
+                    "{longitude} {latitude} {least}: {left_out} of {near}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_rectangle_is_further_than_its_furthest_point() {
+        for (longitude, latitude) in [(0.0, 0.0), (13.0, 52.0), (179.0, -30.0), (-100.0, 89.0), (40.0, -90.0)] {
+            let circle = Circle::new(point(longitude, latitude), 0.0);
+            for (west, south, width, height) in [
+                (-180.0, -90.0, 360.0, 180.0),
+                (-10.0, -10.0, 20.0, 20.0),
+                (100.0, 50.0, 70.0, 40.0),
+                (-180.0, -60.0, 90.0, 30.0),
+                (80.0, -90.0, 100.0, 180.0),
+            ] {
+                let (low, high) = (
+                    PlanePoint { x: west, y: south },
+                    PlanePoint {
+                        x: west + width,
+                        y: south + height,
+                    },
+                );
+                let furthest = circle.furthest(&Rectangle::of_corners(low, high));
+                let mut found: f64 = 0.0;
+                for i in 0..=100 {
+                    for j in 0..=100 {
+                        let (x, y) = (
+                            west + width * f64::from(i) / 100.0,
+                            south + height * f64::from(j) / 100.0,
+                        );
+                        found = found.max(angle(&circle.center, &point(x, y)));
+                    }
+                }
+                let shortfall = furthest - found;
+                assert!(
+                    (-1e-12..0.05).contains(&shortfall),
+                    "{longitude} {latitude} {west} {south}: {shortfall}"
+                );
+            }
+        }
+    }
 }
