@@ -488,3 +488,43 @@ fn a_wildcard_index_is_asked_for_the_paths_that_promise_most() {
         assert!(keys.contains_key(format!("f{last}")), "{keys} is no equality");
     }
 }
+
+/// Each of many scans showed the whole `$or`, so that an explanation grew with the square of its branches.
+#[test]
+fn explanations_leave_out_what_makes_them_too_large() {
+    let fixture = Fixture::new(1);
+    fixture.create("c", rawdoc! {});
+    fixture
+        .index("c", rawdoc! { "a": 1, "b": 1 }, rawdoc! {})
+        .expect("indexed");
+    for i in 0..50 {
+        fixture
+            .insert("c", &rawdoc! { "_id": i, "a": i, "b": 50 - i })
+            .expect("inserted");
+    }
+    let mut branches = RawArrayBuf::new();
+    for i in 0..900 {
+        branches.push(rawdoc! { "a": i, "c": format!("{i}{}", "x".repeat(100)) });
+    }
+    let (filter, sort) = (rawdoc! { "$or": branches }, rawdoc! { "b": 1 });
+    let request = FindRequest {
+        sort: Some(&sort),
+        ..FindRequest::new(ns("c"), &filter)
+    };
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::AllPlansExecution);
+    let bytes = RawDocumentBuf::try_from(&document).expect("BSON").as_bytes().len();
+    assert!(bytes < crate::update::DOCUMENT_BYTES_MAX, "{bytes}");
+    let planner = document.get_document("queryPlanner").expect("a planner section");
+    assert!(planner.contains_key("parsedQuery") && planner.contains_key("winningPlan"));
+    assert!(document.contains_key("executionStats"));
+    let warning = "stats tree exceeded BSON size limit for explain";
+    assert!(document.to_string().contains(warning));
+    // A smaller one is told as a whole.
+    let filter = rawdoc! { "$or": [{ "a": 1 }, { "a": 2 }] };
+    let request = FindRequest {
+        filter: &filter,
+        ..request
+    };
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::AllPlansExecution);
+    assert!(!document.to_string().contains("warning"));
+}
