@@ -1,8 +1,9 @@
 //! Geometries that much is held against.
 //!
-//! Points are looked for in cells. The sphere is cut into S2 cells with few arcs in each. Of a cell's centre is known which polygons it is inside of,
-//! so that the crossings of the way from there to a point, by the arcs that are near, tell of the point: as counting
-//! all crossings from the origin does. For lines and polygons there are the trees of the parts.
+//! Points are looked for in cells. The sphere is cut into S2 cells with few arcs in each. Of a cell's centre is known
+//! which polygons it is inside of, so that the crossings of the way from there to a point, by the arcs that are near,
+//! tell of the point: as counting all crossings from the origin does. For lines and polygons there are the trees of
+//! the parts.
 
 use crate::Steps;
 use crate::ring::{Arc, TOUCH};

@@ -249,8 +249,8 @@ impl Grid {
         intervals
     }
 
-    /// The intervals of keys, rising, of squares that lie in a region. Not all of them: what does not overlap it is left
-    /// out, and so is what there are too many of.
+    /// The intervals of keys, rising, of squares that lie in a region. Not all of them: what does not overlap it is
+    /// left out, and so is what there are too many of.
     fn keys_inside(
         &self,
         overlaps: impl Fn(&Rectangle) -> bool,

@@ -1,9 +1,9 @@
 //! Arcs among which much is looked for: those that something may touch are found without a look at all of them.
 //!
 //! A packed R-tree (Kamel and Faloutsos, *On Packing R-trees*, 1993). The arcs lie in the order of S2's Hilbert curve
-//! through their middles; each has a box, and so have each [`FANOUT`] neighbours on each level. The boxes' sides run as
-//! most of the arcs do, so that those of long arcs beside each other are thin. A box holds all that may touch its arcs:
-//! what is told of arcs is decided by the arcs, and is the same with a tree and without.
+//! through their middles; each has a box, and so have each [`FANOUT`] neighbours on each level. The boxes' sides run
+//! as most of the arcs do, so that those of long arcs beside each other are thin. A box holds all that may touch its
+//! arcs: what is told of arcs is decided by the arcs, and is the same with a tree and without.
 
 use crate::Steps;
 use crate::ring::{Arc, TOUCH};

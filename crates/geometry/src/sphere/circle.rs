@@ -73,8 +73,8 @@ impl Circle {
         Ok(intervals(&self.covering(steps)?))
     }
 
-    /// Rectangles of longitudes and latitudes, in degrees, that together have all of it: one, or two where it goes over
-    /// the meridian of 180 degrees.
+    /// Rectangles of longitudes and latitudes, in degrees, that together have all of it: one, or two where it goes
+    /// over the meridian of 180 degrees.
     pub fn rectangles(&self) -> Vec<Rectangle> {
         let center = LatLng::from(&self.center);
         let (latitude, longitude) = (center.lat.rad(), center.lng.rad());
