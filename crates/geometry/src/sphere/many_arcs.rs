@@ -215,8 +215,8 @@ proptest! {
 #[test]
 fn shapes_of_the_comparison_meet_contain_and_are_apart() {
     let mut counts = [[0, 0]; 3];
-    for seed in 1..200 {
-        let mut numbers = Numbers(seed * 0x9E37_79B9_7F4A_7C15);
+    for seed in 1..200u64 {
+        let mut numbers = Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let (one, other) = (shape(0, &mut numbers), shape(0, &mut numbers));
         for (count, is_so) in counts.iter_mut().zip(told(&one, &other)) {
             count[usize::from(is_so)] += 1;
