@@ -52,11 +52,15 @@ pub enum Part {
     Polygon(Polygon),
 }
 
+// A document may have a million points, each of which is a part.
+const _: () = assert!(size_of::<Part>() <= 48);
+
 /// A chain of arcs.
 #[derive(Clone, Debug)]
 pub struct Line {
     arcs: Vec<Arc>,
-    tree: OnceLock<Tree>,
+    /// Boxed, as few parts have one and a document may have a million parts.
+    tree: OnceLock<Box<Tree>>,
 }
 
 impl Line {
@@ -77,7 +81,8 @@ pub struct Polygon {
     rings: Vec<Ring>,
     /// Whether S2's origin is inside.
     holds_origin: bool,
-    tree: OnceLock<Tree>,
+    /// See [`Line`].
+    tree: OnceLock<Box<Tree>>,
 }
 
 impl Polygon {
@@ -148,11 +153,12 @@ impl Polygon {
 
     /// Whether arcs lie inside, the boundary with it.
     fn contains_arcs<'a, E>(&self, arcs: impl Iterator<Item = &'a Arc>, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        let tree = self.tree.get().map(Box::as_ref);
         for arc in arcs {
             if !self.contains_or_touches(&arc.a, steps)? || !self.contains_or_touches(&arc.b, steps)? {
                 return Ok(false);
             }
-            if any_near(self.tree.get(), self.arcs(), arc, steps, |own| own.crosses(arc))? {
+            if any_near(tree, self.arcs(), arc, steps, |own| own.crosses(arc))? {
                 return Ok(false);
             }
             // From boundary to boundary it may go outside without crossing anything.
@@ -198,7 +204,7 @@ impl Part {
         if looks >= TREE_LOOKS && tree.get().is_none() && self.arcs().count() >= TREE_ARCS {
             let made = Tree::of(self.arcs(), steps)?;
             // Whoever came first has made the same.
-            tree.get_or_init(|| made);
+            tree.get_or_init(|| Box::new(made));
         }
         Ok(())
     }
@@ -206,8 +212,8 @@ impl Part {
     fn tree(&self) -> Option<&Tree> {
         match self {
             Part::Point(_) => None,
-            Part::Line(line) => line.tree.get(),
-            Part::Polygon(polygon) => polygon.tree.get(),
+            Part::Line(line) => line.tree.get().map(Box::as_ref),
+            Part::Polygon(polygon) => polygon.tree.get().map(Box::as_ref),
         }
     }
 
