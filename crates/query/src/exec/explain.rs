@@ -413,9 +413,11 @@ fn explain_run(
     let winning = wrapper.wrap(describe(&planned.stage, Detail::Plan, &mut budget), None);
     let mut rejected = Vec::new();
     for candidate in &planned.rejected {
+        // The warning stands for all that are left.
+        let is_last = budget.is_used_up();
         let stage = planner.build(candidate)?;
         rejected.push(Bson::from(describe(&stage, Detail::Plan, &mut budget)));
-        if budget.is_used_up() {
+        if is_last {
             break;
         }
     }
