@@ -528,3 +528,40 @@ fn explanations_leave_out_what_makes_them_too_large() {
     let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::AllPlansExecution);
     assert!(!document.to_string().contains("warning"));
 }
+
+/// After the last plan that there was room for, others could be missing without a warning.
+#[test]
+fn rejected_plans_that_are_left_out_have_a_warning_in_their_place() {
+    let fixture = Fixture::new(1);
+    fixture.create("c", empty());
+    for key in [
+        rawdoc! { "a": 1 },
+        rawdoc! { "b": 1 },
+        rawdoc! { "c": 1 },
+        rawdoc! { "d": 1 },
+        rawdoc! { "e": 1 },
+        rawdoc! { "f": 1 },
+    ] {
+        fixture.index("c", key, empty()).expect("indexed");
+    }
+    for i in 0..20 {
+        fixture
+            .insert(
+                "c",
+                &rawdoc! { "_id": i, "a": i, "b": i, "c": i, "d": i, "e": i, "f": i },
+            )
+            .expect("inserted");
+    }
+    // Two of 10 MiB are for the query, and two for each plan: the third one of the five rejected ones has the last.
+    let long = "x".repeat(2 << 20);
+    let filter = rawdoc! { "a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "x": long };
+    let request = FindRequest::new(ns("c"), &filter);
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::QueryPlanner);
+    let rejected = document
+        .get_document("queryPlanner")
+        .and_then(|planner| planner.get_array("rejectedPlans"))
+        .expect("a list");
+    let is_warning = |plan: &Bson| plan.as_document().is_some_and(|plan| plan.contains_key("warning"));
+    let warnings: Vec<bool> = rejected.iter().map(is_warning).collect();
+    assert_eq!(warnings, [false, false, false, true]);
+}
