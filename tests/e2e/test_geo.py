@@ -115,6 +115,49 @@ def test_near_things_come_in_the_order_of_distance(db, seed):
     assert db.sphere.find_one({"seen": True})["_id"] == nearest
 
 
+def test_a_2d_index_is_not_searched_below_the_least_distance(db, seed):
+    """Around a point on the sphere all that was nearer was read, and then left out."""
+    rng = random.Random(seed)
+    db.c.create_index([("loc", "2d")])
+    for center in ((13, 52), (179.5, -20), (-60, 80)):
+        db.c.delete_many({})
+        crowd = {n: (center[0] - rng.uniform(0, 2), center[1] + rng.uniform(-2, 2)) for n in range(3000)}
+        at = crowd | {n: (rng.uniform(-179, 179), rng.uniform(-89, 89)) for n in range(3000, 3300)}
+        db.c.insert_many([{"_id": n, "loc": list(place)} for n, place in at.items()])
+        for least, most in ((0.25, 10), (0.25, 1.0), (1.5, 10), (3.0, 10)):
+            order = sorted(at, key=lambda n: angle(center, at[n]))
+            between = [n for n in order if least <= angle(center, at[n]) <= most]
+            query = {"loc": {"$nearSphere": list(center), "$minDistance": least, "$maxDistance": most}}
+            assert [d["_id"] for d in db.c.find(query)] == between
+            assert db.c.find(query).explain()["executionStats"]["totalKeysExamined"] < 1000
+            stage = {"near": list(center), "spherical": True, "distanceField": "far", "minDistance": least, "maxDistance": most}
+            given = list(db.c.aggregate([{"$geoNear": stage}]))
+            assert [d["_id"] for d in given] == between
+            assert all(least <= d["far"] <= most for d in given)
+        flat = sorted((n for n in at if 20 <= math.dist(center, at[n]) <= 90), key=lambda n: math.dist(center, at[n]))
+        query = {"loc": {"$near": list(center), "$minDistance": 20, "$maxDistance": 90}}
+        assert [d["_id"] for d in db.c.find(query)] == flat
+        assert db.c.find(query).explain()["executionStats"]["totalKeysExamined"] < 1000
+
+
+def test_shapes_of_ten_thousand_points_are_told_apart(db):
+    def ring(x, y, radius):
+        turns = [math.tau * n / 10_000 for n in range(10_000)]
+        corners = [[x + radius * math.cos(turn), y + radius * math.sin(turn) * (1 - n % 2 / 1000)] for n, turn in enumerate(turns)]
+        return [*corners, corners[0]]
+
+    shapes = {"inside": (10, 10, 4), "across": (14, 10, 4), "around": (10, 10, 6), "beside": (30, 10, 4)}
+    db.c.create_index([("area", "2dsphere")])
+    for name, (x, y, radius) in shapes.items():
+        db.c.insert_one({"_id": name, "area": {"type": "Polygon", "coordinates": [ring(x, y, radius)]}})
+        db.c.insert_one({"_id": f"line {name}", "area": {"type": "LineString", "coordinates": ring(x, y, radius)}})
+    asked = {"$geometry": {"type": "Polygon", "coordinates": [ring(10, 10, 5)]}}
+    met = {d["_id"] for d in db.c.find({"area": {"$geoIntersects": asked}}, {"_id": 1})}
+    assert met == {"inside", "line inside", "across", "line across", "around"}
+    within = {d["_id"] for d in db.c.find({"area": {"$geoWithin": asked}}, {"_id": 1})}
+    assert within == {"inside", "line inside"}
+
+
 def test_2d_finds_what_a_scan_finds(db, seed):
     rng = random.Random(seed)
     db.c.create_index([("at", "2d"), ("kind", 1)], min=-500, max=500, bits=20)

@@ -81,3 +81,16 @@ def test_large_conditions_find_the_same_with_indexes(db):
     db.c.create_index("a")
     db.c.create_index([("a", -1), ("b", 1)])
     assert answers() == without
+
+
+def test_many_branches_are_explained_in_one_reply(db):
+    """That was larger than a document may be, or took the square of the branches."""
+    db.c.insert_many([{"_id": i, "a": i, "b": -i, "c": "here"} for i in range(1000)])
+    db.c.create_index([("a", 1), ("b", 1)])
+    for count, order in ((14_000, None), (900, [("b", 1)])):
+        query = {"$or": [{"a": i, "c": {"$in": ["here", "x" * 60]}} for i in range(count)]}
+        cursor = db.c.find(query).sort(order) if order else db.c.find(query)
+        explained = cursor.explain()
+        assert "stage" in explained["queryPlanner"]["winningPlan"]
+        assert explained["executionStats"]["nReturned"] == min(count, 1000)
+        assert "command" in explained and "warning" not in explained

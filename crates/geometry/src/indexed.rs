@@ -1,23 +1,24 @@
-//! Geometries that many points are held against.
+//! Geometries that much is held against.
 //!
-//! The sphere is cut into S2 cells with few arcs in each. Of a cell's centre is known which polygons it is inside of,
-//! so that the crossings of the way from there to a point, by the arcs that are near, tell of the point: as counting
-//! all crossings from the origin does.
+//! Points are looked for in cells. The sphere is cut into S2 cells with few arcs in each. Of a cell's centre is known
+//! which polygons it is inside of, so that the crossings of the way from there to a point, by the arcs that are near,
+//! tell of the point: as counting all crossings from the origin does. For lines and polygons there are the trees of
+//! the parts.
 
 use crate::Steps;
 use crate::ring::{Arc, TOUCH};
-use crate::sphere::{FINEST_LEVEL, Geometry, Known, angle};
+use crate::sphere::{FINEST_LEVEL, Geometry, Known, Part, angle};
 use s2::cell::Cell;
 use s2::cellid::CellID;
 use s2::point::Point;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Arcs from which on cells are worth it.
+/// Arcs from which on cells and trees are worth it.
 const INDEXED_ARCS: usize = 200;
-/// Points that are held against all arcs before there are cells, which cost as much as some hundred of them.
-const LOOKS_WITHOUT_CELLS: u32 = 64;
+/// Points and arcs that are held against all arcs before there are any, which cost as much as some hundred of them.
+const LOOKS_WITHOUT: usize = 64;
 /// A cell with so few is not cut any more.
 const ARCS_OF_CELL: usize = 8;
 /// Nor do all cells together take much more than so many times the arcs of the geometry. Long ones are in many.
@@ -31,8 +32,8 @@ pub struct Indexed {
     geometry: Geometry,
     /// How many it has.
     arcs: usize,
-    /// How often it was asked about a point while there were no cells.
-    looks: AtomicU32,
+    /// About how many points and arcs it was asked, until they are enough.
+    looks: AtomicUsize,
     cells: OnceLock<Cells>,
 }
 
@@ -50,7 +51,7 @@ impl Indexed {
         Self {
             arcs: geometry.arcs(),
             geometry,
-            looks: AtomicU32::new(0),
+            looks: AtomicUsize::new(0),
             cells: OnceLock::new(),
         }
     }
@@ -62,35 +63,64 @@ impl Indexed {
 
     /// As [`Geometry::meets`].
     pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        if let Some(point) = other.as_point()
-            && let Some(cells) = self.cells(steps)?
-        {
-            return cells.has(point, |_| true, steps);
+        if !self.is_worth_it(other) {
+            return self.geometry.meets(other, steps);
         }
-        self.geometry.meets(other, steps)
+        for part in other.parts() {
+            let meets = match part {
+                Part::Point(point) => self.cells(steps)?.has(point, |_| true, steps)?,
+                _ => self.with_trees(steps)?.meets_part(part, steps)?,
+            };
+            if meets {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// As [`Geometry::contains`].
     pub fn contains<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        if let Some(point) = other.as_point()
-            && let Some(cells) = self.cells(steps)?
-        {
-            return cells.has(point, |is_polygon| is_polygon, steps);
+        if !self.is_worth_it(other) {
+            return self.geometry.contains(other, steps);
         }
-        self.geometry.contains(other, steps)
+        for part in other.parts() {
+            let contains = match part {
+                Part::Point(point) => self.cells(steps)?.has(point, |is_polygon| is_polygon, steps)?,
+                _ => self.with_trees(steps)?.contains_part(part, steps)?,
+            };
+            if !contains {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// None where counting all is as good.
-    fn cells<E>(&self, steps: &mut Steps<'_, E>) -> Result<Option<&Cells>, E> {
-        if let Some(cells) = self.cells.get() {
-            return Ok(Some(cells));
+    /// False while looking at all arcs is as good.
+    fn is_worth_it(&self, other: &Geometry) -> bool {
+        if self.arcs < INDEXED_ARCS {
+            return false;
         }
-        if self.arcs < INDEXED_ARCS || self.looks.fetch_add(1, Ordering::Relaxed) < LOOKS_WITHOUT_CELLS {
-            return Ok(None);
+        let mut looks = self.looks.load(Ordering::Relaxed);
+        if looks <= LOOKS_WITHOUT {
+            looks += other.arcs();
+            // Looks of others at the same time may be lost: it is an estimate.
+            self.looks.store(looks, Ordering::Relaxed);
+        }
+        looks > LOOKS_WITHOUT
+    }
+
+    fn cells<E>(&self, steps: &mut Steps<'_, E>) -> Result<&Cells, E> {
+        if let Some(cells) = self.cells.get() {
+            return Ok(cells);
         }
         let cells = Cells::of(&self.geometry, self.arcs, steps)?;
         // Whoever came first has made the same.
-        Ok(Some(self.cells.get_or_init(|| cells)))
+        Ok(self.cells.get_or_init(|| cells))
+    }
+
+    fn with_trees<E>(&self, steps: &mut Steps<'_, E>) -> Result<&Geometry, E> {
+        self.geometry.prepare(LOOKS_WITHOUT, steps)?;
+        Ok(&self.geometry)
     }
 
     /// What the cells take, as it is bounded by [`SHARES_MAX`]; 0 while there are none.

@@ -15,6 +15,7 @@ pub mod read;
 mod ring;
 mod sign;
 pub mod sphere;
+mod tree;
 mod validity;
 
 pub use indexed::Indexed;

@@ -56,7 +56,7 @@ impl Rectangle {
         (self.low.x..=self.high.x).contains(&point.x) && (self.low.y..=self.high.y).contains(&point.y)
     }
 
-    fn overlaps(&self, other: &Rectangle) -> bool {
+    pub(crate) fn overlaps(&self, other: &Rectangle) -> bool {
         self.low.x <= other.high.x
             && other.low.x <= self.high.x
             && self.low.y <= other.high.y
@@ -249,18 +249,20 @@ impl Grid {
         intervals
     }
 
-    /// The intervals of keys, rising, of points that are nearer to another than so far. Not all of them.
-    fn keys_within(&self, center: PlanePoint, radius: f64) -> Vec<(i64, i64)> {
+    /// The intervals of keys, rising, of squares that lie in a region. Not all of them: what does not overlap it is
+    /// left out, and so is what there are too many of.
+    fn keys_inside(
+        &self,
+        overlaps: impl Fn(&Rectangle) -> bool,
+        contains: impl Fn(&Rectangle) -> bool,
+    ) -> Vec<(i64, i64)> {
         let mut done: Vec<Square> = Vec::new();
-        // Distances are computed, too.
-        let radius = radius * (1.0 - 1e-12);
-        let circle = Region::Circle { center, radius };
         let mut open = VecDeque::from([Square { path: 0, depth: 0 }]);
         while let Some(square) = open.pop_front() {
             let corners = self.rectangle(&square);
             match () {
-                () if radius <= 0.0 || !corners.overlaps(&circle.bound()) => {}
-                () if circle.contains_all(&corners) => done.push(square),
+                () if !overlaps(&corners) => {}
+                () if contains(&corners) => done.push(square),
                 () if square.depth < self.bits && done.len() + open.len() + 4 <= INTERIOR_SQUARES_MAX => {
                     open.extend((0..4).map(|quarter| square.quarter(quarter)));
                 }
@@ -362,8 +364,28 @@ impl Search {
 
     /// Points that are nearer to another than so far are not looked for.
     pub fn beyond(grid: Grid, center: PlanePoint, least: f64) -> Self {
+        // Distances are computed, too.
+        let radius = least * (1.0 - 1e-12);
+        if radius <= 0.0 {
+            return Self::new(grid);
+        }
+        let circle = Region::Circle { center, radius };
+        let bound = circle.bound();
+        Self::outside(
+            grid,
+            |square| square.overlaps(&bound),
+            |square| circle.contains_all(square),
+        )
+    }
+
+    /// What is in squares that a region contains is not looked for.
+    pub(crate) fn outside(
+        grid: Grid,
+        overlaps: impl Fn(&Rectangle) -> bool,
+        contains: impl Fn(&Rectangle) -> bool,
+    ) -> Self {
         Self {
-            done: grid.keys_within(center, least),
+            done: grid.keys_inside(overlaps, contains),
             grid,
         }
     }

@@ -6,12 +6,17 @@
 
 use crate::Steps;
 use crate::sign::{Turn, is_in_order, turn};
+use crate::tree::Tree;
 use s2::edgeutil::distance_from_segment;
 use s2::point::{Point, point_area};
 use std::f64::consts::PI;
 
 /// Things that are no further apart than this touch: 0.6 mm on the earth, in radians.
 pub(crate) const TOUCH: f64 = 1e-10;
+/// Arcs up to which each pair is looked at for crossings: a tree costs as much.
+const PAIRED_ARCS: usize = 24;
+/// Reach of an arc that may be anywhere, in chords.
+const ANYWHERE: f64 = 2.0;
 
 /// An arc with a circle around it, which tells most of those apart that have nothing to do with each other.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +24,7 @@ pub(crate) struct Arc {
     pub(crate) a: Point,
     pub(crate) b: Point,
     middle: Point,
-    /// Chord from the middle to the ends, and a bit.
+    /// See [`Arc::reach`].
     reach: f64,
 }
 
@@ -28,7 +33,7 @@ impl Arc {
         let sum = a.0 + b.0;
         // Ends on opposite sides of the sphere: everything is near.
         let (middle, reach) = match sum.norm() < 1e-9 {
-            true => (a, 2.0),
+            true => (a, ANYWHERE),
             false => {
                 let middle = Point(sum.normalize());
                 (middle, (middle.0 - a.0).norm() * 1.000_001 + TOUCH)
@@ -56,6 +61,21 @@ impl Arc {
         (self.middle.0 - center.0).norm() <= self.reach + chord + TOUCH
     }
 
+    /// False when they are further apart than arcs that touch could be.
+    pub(crate) fn may_touch(&self, other: &Arc) -> bool {
+        self.is_near(&other.middle, other.reach)
+    }
+
+    /// Of one that is not known to be anywhere: between ends on opposite sides of the sphere.
+    pub(crate) fn is_anywhere(&self) -> bool {
+        self.reach >= ANYWHERE
+    }
+
+    /// A chord from the middle to the ends, and a bit.
+    pub(crate) fn reach(&self) -> f64 {
+        self.reach
+    }
+
     pub(crate) fn distance(&self, point: &Point) -> f64 {
         distance_from_segment(point, &self.a, &self.b).rad()
     }
@@ -66,13 +86,13 @@ impl Arc {
 
     /// Whether they cross or touch.
     pub(crate) fn meets(&self, other: &Arc) -> bool {
-        self.is_near(&other.middle, other.reach)
+        self.may_touch(other)
             && (crossing(&self.a, &self.b, &other.a, &other.b) != Crossing::None || self.touches_end_of(other))
     }
 
     /// Whether they cross, and not only touch at the end of one.
     pub(crate) fn crosses(&self, other: &Arc) -> bool {
-        self.is_near(&other.middle, other.reach)
+        self.may_touch(other)
             && crossing(&self.a, &self.b, &other.a, &other.b) == Crossing::Inside
             && !self.touches_end_of(other)
     }
@@ -173,11 +193,7 @@ impl Ring {
         }
         let next = |i: usize| vertices[(i + 1) % vertices.len()];
         let arcs: Vec<Arc> = (0..vertices.len()).map(|i| Arc::new(vertices[i], next(i))).collect();
-        let cross = |one: usize, other: usize| {
-            let (one, other) = (&arcs[one], &arcs[other]);
-            crossing(&one.a, &one.b, &other.a, &other.b) == Crossing::Inside
-        };
-        if let Some((first, second)) = clashing_arcs(&arcs, cross, steps)? {
+        if let Some((first, second)) = crossing_arcs(&arcs, steps)? {
             return Ok(Err(RingFault::Cross(first, second)));
         }
         let mut ring = Self {
@@ -193,6 +209,10 @@ impl Ring {
 
     pub(crate) fn arcs(&self) -> &[Arc] {
         &self.arcs
+    }
+
+    pub(crate) fn holds_origin(&self) -> bool {
+        self.holds_origin
     }
 
     /// Whether a point is inside. Points on the boundary are inside of one of the polygons that share it.
@@ -241,35 +261,18 @@ fn same_vertex(vertices: &[Point]) -> Option<(usize, usize)> {
     Some((same[0], same[1]))
 }
 
-/// Two arcs that `clash`, which is asked about those that may touch. Found by a sweep over the intervals that they take
-/// on one axis: the one on which the ends of arcs are the least apart.
-pub(crate) fn clashing_arcs<E>(
-    arcs: &[Arc],
-    clash: impl Fn(usize, usize) -> bool,
-    steps: &mut Steps<'_, E>,
-) -> Result<Option<(usize, usize)>, E> {
-    let axes: [fn(&Point) -> f64; 3] = [|p| p.0.x, |p| p.0.y, |p| p.0.z];
-    let extent = |axis: &fn(&Point) -> f64| arcs.iter().map(|arc| (axis(&arc.a) - axis(&arc.b)).abs()).sum::<f64>();
-    let axis = axes
-        .iter()
-        .min_by(|a, b| extent(a).total_cmp(&extent(b)))
-        .unwrap_or(&axes[0]);
-    // Between its ends an arc is no further from their chord than its middle is.
-    let interval = |arc: &Arc| {
-        let (low, high) = (axis(&arc.a).min(axis(&arc.b)), axis(&arc.a).max(axis(&arc.b)));
-        let bulge = (arc.middle.0 - (arc.a.0 + arc.b.0) * 0.5).norm() + TOUCH;
-        (low - bulge, high + bulge)
-    };
-    let mut order: Vec<usize> = (0..arcs.len()).collect();
-    order.sort_by(|a, b| interval(&arcs[*a]).0.total_cmp(&interval(&arcs[*b]).0));
-    for (place, &i) in order.iter().enumerate() {
-        let end = interval(&arcs[i]).1;
-        let beside = order[place + 1..].iter().take_while(|j| interval(&arcs[**j]).0 <= end);
-        for &j in beside {
-            steps(1)?;
-            if arcs[i].is_near(&arcs[j].middle, arcs[j].reach) && clash(i, j) {
-                return Ok(Some((i.min(j), i.max(j))));
-            }
+/// Two arcs that cross, by their places.
+fn crossing_arcs<E>(arcs: &[Arc], steps: &mut Steps<'_, E>) -> Result<Option<(usize, usize)>, E> {
+    let cross = |one: &Arc, other: &Arc| crossing(&one.a, &one.b, &other.a, &other.b) == Crossing::Inside;
+    if arcs.len() > PAIRED_ARCS {
+        let tree = Tree::of(arcs.iter(), steps)?;
+        return tree.clashing(|one, other| cross(&arcs[one], &arcs[other]), steps);
+    }
+    for (first, arc) in arcs.iter().enumerate() {
+        steps(arcs.len() - first)?;
+        let mut later = arcs.iter().enumerate().skip(first + 1);
+        if let Some((second, _)) = later.find(|(_, other)| arc.may_touch(other) && cross(arc, other)) {
+            return Ok(Some((first, second)));
         }
     }
     Ok(None)

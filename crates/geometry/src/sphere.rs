@@ -4,33 +4,32 @@
 //! the cells inside a cell have the keys of one interval, so that a covering of at most a few cells is as many
 //! intervals.
 
-use crate::plane::{PlanePoint, Rectangle};
+mod circle;
+
+pub use circle::{Circle, Search};
+
 use crate::ring::{Arc, Ring, TOUCH};
+use crate::tree::Tree;
 use crate::{Steps, uncounted};
-use s2::cap::Cap;
 use s2::cell::Cell;
 use s2::cellid::CellID;
 use s2::latlng::LatLng;
 use s2::point::Point;
 use s2::region::Region;
-use s2::s1::Angle;
 use std::collections::VecDeque;
-use std::f64::consts::{FRAC_PI_2, PI};
+use std::sync::OnceLock;
 
 /// Most cells of a covering. A geometry around a corner of the cube of cells may have a few more.
 const CELLS_MAX: usize = 20;
-/// Most cells that a search does without: many, as what is left between them and the circle is read in vain.
-const INTERIOR_CELLS_MAX: usize = 128;
-/// Radius, in radians, within which they are: wider caps are told from the whole sphere, and from each other, less
-/// exactly than by [`TOUCH`].
-const INTERIOR_RADIUS_MAX: f64 = 3.0;
 /// Level of the smallest cells of coverings, about a metre wide. Points have cells of the last level.
 pub(crate) const FINEST_LEVEL: u64 = 23;
 
+/// Looks for what is near in one part, and arcs that it has, from which on a tree is made: that costs as much as some
+/// looks at all arcs.
+const TREE_LOOKS: usize = 64;
+const TREE_ARCS: usize = 64;
 /// Arcs up to which debug builds hold what cells inherit against counting it anew.
 const AUDITED_ARCS: usize = 200;
-/// What rectangles around a circle have to spare.
-const SLACK_DEGREES: f64 = 1e-8;
 
 /// The point at a longitude and latitude, in degrees.
 pub fn point(longitude: f64, latitude: f64) -> Point {
@@ -53,17 +52,25 @@ pub enum Part {
     Polygon(Polygon),
 }
 
+// A document may have a million points, each of which is a part.
+const _: () = assert!(size_of::<Part>() <= 48);
+
 /// A chain of arcs.
 #[derive(Clone, Debug)]
 pub struct Line {
     arcs: Vec<Arc>,
+    /// Boxed, as few parts have one and a document may have a million parts.
+    tree: OnceLock<Box<Tree>>,
 }
 
 impl Line {
     /// From its vertices, of which no two neighbours are the same; `None` when there are fewer than two.
     pub(crate) fn new(vertices: &[Point]) -> Option<Self> {
         let arcs: Vec<Arc> = vertices.windows(2).map(|ends| Arc::new(ends[0], ends[1])).collect();
-        (!arcs.is_empty()).then_some(Self { arcs })
+        (!arcs.is_empty()).then_some(Self {
+            arcs,
+            tree: OnceLock::new(),
+        })
     }
 }
 
@@ -72,23 +79,36 @@ impl Line {
 pub struct Polygon {
     /// The outer ring, then the holes.
     rings: Vec<Ring>,
+    /// Whether S2's origin is inside.
+    holds_origin: bool,
+    /// See [`Line`].
+    tree: OnceLock<Box<Tree>>,
 }
 
 impl Polygon {
     pub(crate) fn new(rings: Vec<Ring>) -> Self {
-        Self { rings }
+        Self {
+            holds_origin: rings.iter().fold(false, |inside, ring| inside ^ ring.holds_origin()),
+            rings,
+            tree: OnceLock::new(),
+        }
     }
 
     pub(crate) fn rings(&self) -> &[Ring] {
         &self.rings
     }
 
-    fn arcs(&self) -> impl Iterator<Item = &Arc> {
+    pub(crate) fn arcs(&self) -> impl Iterator<Item = &Arc> {
         self.rings.iter().flat_map(Ring::arcs)
     }
 
     /// Whether a point is inside; of points on the boundary those that the rings contain.
     fn contains<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        if let Some(tree) = self.tree.get() {
+            let mut inside = self.holds_origin;
+            tree.crossed(point, steps, |_| inside = !inside)?;
+            return Ok(inside);
+        }
         let mut inside = false;
         for ring in &self.rings {
             inside ^= ring.contains(point, steps)?;
@@ -97,6 +117,9 @@ impl Polygon {
     }
 
     fn touches<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        if let Some(tree) = self.tree.get() {
+            return tree.any_touching(point, steps, |_| true);
+        }
         for ring in &self.rings {
             if ring.touches(point, steps)? {
                 return Ok(true);
@@ -130,15 +153,13 @@ impl Polygon {
 
     /// Whether arcs lie inside, the boundary with it.
     fn contains_arcs<'a, E>(&self, arcs: impl Iterator<Item = &'a Arc>, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        let tree = self.tree.get().map(Box::as_ref);
         for arc in arcs {
             if !self.contains_or_touches(&arc.a, steps)? || !self.contains_or_touches(&arc.b, steps)? {
                 return Ok(false);
             }
-            for own in self.arcs() {
-                steps(1)?;
-                if own.crosses(arc) {
-                    return Ok(false);
-                }
+            if any_near(tree, self.arcs(), arc, steps, |own| own.crosses(arc))? {
+                return Ok(false);
             }
             // From boundary to boundary it may go outside without crossing anything.
             if self.touches(&arc.a, steps)?
@@ -152,7 +173,50 @@ impl Polygon {
     }
 }
 
+/// Whether `found` says yes to one of some arcs: only to those that may touch another if they have a tree.
+fn any_near<'a, E>(
+    tree: Option<&Tree>,
+    arcs: impl Iterator<Item = &'a Arc>,
+    near: &Arc,
+    steps: &mut Steps<'_, E>,
+    found: impl Fn(&Arc) -> bool,
+) -> Result<bool, E> {
+    if let Some(tree) = tree {
+        return tree.any_near(near, steps, |_, arc| found(arc));
+    }
+    for arc in arcs {
+        steps(1)?;
+        if found(arc) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 impl Part {
+    /// Makes the tree of the arcs, if it is worth it for so many looks.
+    fn prepare<E>(&self, looks: usize, steps: &mut Steps<'_, E>) -> Result<(), E> {
+        let tree = match self {
+            Part::Point(_) => return Ok(()),
+            Part::Line(line) => &line.tree,
+            Part::Polygon(polygon) => &polygon.tree,
+        };
+        if looks >= TREE_LOOKS && tree.get().is_none() && self.arcs().count() >= TREE_ARCS {
+            let made = Tree::of(self.arcs(), steps)?;
+            // Whoever came first has made the same.
+            tree.get_or_init(|| Box::new(made));
+        }
+        Ok(())
+    }
+
+    fn tree(&self) -> Option<&Tree> {
+        match self {
+            Part::Point(_) => None,
+            Part::Line(line) => line.tree.get().map(Box::as_ref),
+            Part::Polygon(polygon) => polygon.tree.get().map(Box::as_ref),
+        }
+    }
+
     fn arcs(&self) -> Box<dyn Iterator<Item = &Arc> + '_> {
         match self {
             Part::Point(_) => Box::new(std::iter::empty()),
@@ -181,12 +245,16 @@ impl Part {
                 polygon.contains_or_touches(point, steps)
             }
             (one, other) => {
-                for arc in one.arcs() {
-                    for beside in other.arcs() {
-                        steps(1)?;
-                        if arc.meets(beside) {
-                            return Ok(true);
-                        }
+                // Where there is a tree already, or else where there is more to look through.
+                let rank = |part: &Part| (part.tree().is_some(), part.arcs().count());
+                let (few, many) = match rank(one) <= rank(other) {
+                    true => (one, other),
+                    false => (other, one),
+                };
+                many.prepare(few.arcs().count(), steps)?;
+                for arc in few.arcs() {
+                    if any_near(many.tree(), many.arcs(), arc, steps, |beside| arc.meets(beside))? {
+                        return Ok(true);
                     }
                 }
                 // Their boundaries are apart: one is inside of the other as a whole, or not at all.
@@ -205,11 +273,16 @@ impl Part {
         };
         match other {
             Part::Point(point) => polygon.contains_or_touches(point, steps),
-            Part::Line(line) => polygon.contains_arcs(line.arcs.iter(), steps),
+            Part::Line(line) => {
+                self.prepare(line.arcs.len(), steps)?;
+                polygon.contains_arcs(line.arcs.iter(), steps)
+            }
             Part::Polygon(inner) => {
+                self.prepare(inner.arcs().count() + polygon.rings.len(), steps)?;
                 if !polygon.contains_arcs(inner.arcs(), steps)? {
                     return Ok(false);
                 }
+                other.prepare(polygon.arcs().count(), steps)?;
                 // No hole lies in the other's inside, nor does what is around the polygon, if that is the smaller part.
                 for vertex in polygon.arcs().map(|arc| &arc.a) {
                     if inner.contains(vertex, steps)? && !inner.touches(vertex, steps)? {
@@ -310,15 +383,31 @@ impl Geometry {
         Outline::of(self.parts.iter().collect())
     }
 
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Makes whatever is worth it for that many looks for what is near.
+    pub(crate) fn prepare<E>(&self, looks: usize, steps: &mut Steps<'_, E>) -> Result<(), E> {
+        self.parts.iter().try_for_each(|part| part.prepare(looks, steps))
+    }
+
     /// Whether they have a point in common.
     pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        for one in &self.parts {
-            for other in &other.parts {
-                // Of two points as well, of which a document may have a million.
-                steps(1)?;
-                if one.meets(other, steps)? {
-                    return Ok(true);
-                }
+        for part in &other.parts {
+            if self.meets_part(part, steps)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(crate) fn meets_part<E>(&self, part: &Part, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        for own in &self.parts {
+            // Of two points as well, of which a document may have a million.
+            steps(1)?;
+            if own.meets(part, steps)? {
+                return Ok(true);
             }
         }
         Ok(false)
@@ -327,15 +416,21 @@ impl Geometry {
     /// Whether each part of another lies in one of the polygons of this one.
     pub fn contains<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
         for part in &other.parts {
-            let mut contained = false;
-            for own in &self.parts {
-                contained = contained || own.contains(part, steps)?;
-            }
-            if !contained {
+            if !self.contains_part(part, steps)? {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    pub(crate) fn contains_part<E>(&self, part: &Part, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        for own in &self.parts {
+            steps(1)?;
+            if own.contains(part, steps)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The angle between a point and the nearest point of the geometry, in radians.
@@ -472,7 +567,7 @@ impl<'p> Outline<'p> {
 
 /// Which polygons a point is inside of, rising, from those of another point and those whose boundary is crossed on the
 /// way, once for each crossing.
-fn toggled(inside: &[u32], crossed: impl Iterator<Item = u32>) -> Vec<u32> {
+pub(crate) fn toggled(inside: &[u32], crossed: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut places: Vec<u32> = inside.iter().copied().chain(crossed).collect();
     places.sort_unstable();
     let mut odd: Vec<u32> = Vec::new();
@@ -483,174 +578,6 @@ fn toggled(inside: &[u32], crossed: impl Iterator<Item = u32>) -> Vec<u32> {
         }
     }
     odd
-}
-
-/// A circle on the sphere, with what is in it.
-#[derive(Clone, Debug)]
-pub struct Circle {
-    center: Point,
-    radius: f64,
-}
-
-impl Circle {
-    /// `radius` in radians; from π on it is the whole sphere.
-    pub fn new(center: Point, radius: f64) -> Self {
-        Self { center, radius }
-    }
-
-    /// The circle of another radius around the same point.
-    pub fn with_radius(&self, radius: f64) -> Self {
-        Self::new(self.center, radius)
-    }
-
-    /// Whether a geometry lies in it, the circle's line with it.
-    pub fn contains<E>(&self, geometry: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        let reach = self.radius + TOUCH;
-        let opposite = Point(self.center.0 * -1.0);
-        for part in &geometry.parts {
-            if let Part::Point(point) = part {
-                if angle(point, &self.center) > reach {
-                    return Ok(false);
-                }
-                continue;
-            }
-            for arc in part.arcs() {
-                steps(1)?;
-                // The furthest point of an arc is the nearest one to the opposite side.
-                if PI - arc.distance(&opposite) > reach {
-                    return Ok(false);
-                }
-            }
-            if let Part::Polygon(polygon) = part
-                && reach < PI
-                && polygon.contains(&opposite, steps)?
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The intervals of keys that whatever meets it has one of.
-    pub fn key_intervals<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<(i64, i64)>, E> {
-        Ok(intervals(&self.covering(steps)?))
-    }
-
-    /// Rectangles of longitudes and latitudes, in degrees, that together have all of it: one, or two where it goes over
-    /// the meridian of 180 degrees.
-    pub fn rectangles(&self) -> Vec<Rectangle> {
-        let center = LatLng::from(&self.center);
-        let (latitude, longitude) = (center.lat.rad(), center.lng.rad());
-        let reach = self.radius + TOUCH;
-        let (south, north) = (latitude - reach, latitude + reach);
-        let rectangle = |west: f64, east: f64| {
-            let degrees = |x: f64, y: f64, slack: f64| PlanePoint {
-                x: (x.to_degrees() + slack).clamp(-180.0, 180.0),
-                y: (y.to_degrees() + slack).clamp(-90.0, 90.0),
-            };
-            Rectangle::of_corners(
-                degrees(west, south, -SLACK_DEGREES),
-                degrees(east, north, SLACK_DEGREES),
-            )
-        };
-        if south <= -FRAC_PI_2 || north >= FRAC_PI_2 {
-            return vec![rectangle(-PI, PI)];
-        }
-        let half = (reach.sin() / latitude.cos()).clamp(-1.0, 1.0).asin();
-        let (west, east) = (longitude - half, longitude + half);
-        match () {
-            () if west < -PI => vec![rectangle(-PI, east), rectangle(west + 2.0 * PI, PI)],
-            () if east > PI => vec![rectangle(west, PI), rectangle(-PI, east - 2.0 * PI)],
-            () => vec![rectangle(west, east)],
-        }
-    }
-
-    fn cap(&self, radius: f64) -> Cap {
-        Cap::from_center_angle(&self.center, &Angle::from(s2::s1::Rad(radius)))
-    }
-
-    fn covering<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<CellID>, E> {
-        let cap = self.cap(self.radius + 2.0 * TOUCH);
-        covering(|cell, _| {
-            steps(1)?;
-            Ok((overlap_of(&cap, cell), ()))
-        })
-    }
-
-    /// Cells that lie in it as a whole, its line not with it.
-    fn interior(&self) -> Vec<CellID> {
-        let mut done = Vec::new();
-        let radius = (self.radius - 2.0 * TOUCH).min(INTERIOR_RADIUS_MAX);
-        if radius <= 0.0 {
-            return done;
-        }
-        let cap = self.cap(radius);
-        let mut open: VecDeque<CellID> = (0..6).map(CellID::from_face).collect();
-        while let Some(cell) = open.pop_front() {
-            match overlap_of(&cap, &Cell::from(cell)) {
-                Overlap::All => done.push(cell),
-                Overlap::Some if cell.level() < FINEST_LEVEL && done.len() + open.len() + 4 <= INTERIOR_CELLS_MAX => {
-                    open.extend(cell.children());
-                }
-                Overlap::Some | Overlap::None => {}
-            }
-        }
-        done.sort_unstable();
-        done
-    }
-}
-
-fn overlap_of(cap: &Cap, cell: &Cell) -> Overlap {
-    match () {
-        () if cap.contains_cell(cell) => Overlap::All,
-        () if cap.intersects_cell(cell) => Overlap::Some,
-        () => Overlap::None,
-    }
-}
-
-/// The part of the sphere that was looked at in search of what is near a point, growing ring by ring.
-#[derive(Clone, Debug)]
-pub struct Search {
-    center: Point,
-    done: Vec<CellID>,
-}
-
-impl Search {
-    /// Nothing is looked at yet.
-    pub fn new(center: Point) -> Self {
-        Self::beyond(center, 0.0)
-    }
-
-    /// What is nearer than `least` (radians) is not looked for.
-    pub fn beyond(center: Point, least: f64) -> Self {
-        Self {
-            center,
-            done: Circle::new(center, least).interior(),
-        }
-    }
-
-    /// The intervals of keys that everything within `radius` (radians) has one of, but for what earlier calls gave.
-    pub fn grow<E>(&mut self, radius: f64, steps: &mut Steps<'_, E>) -> Result<Vec<(i64, i64)>, E> {
-        let cells = Circle::new(self.center, radius).covering(steps)?;
-        let mut fresh = Vec::new();
-        for cell in cells {
-            less(cell, &self.done, &mut fresh);
-        }
-        self.done.extend(&fresh);
-        self.done.sort_unstable();
-        Ok(intervals(&fresh))
-    }
-}
-
-/// A cell without the cells that are done: itself, or those of its descendants.
-fn less(cell: CellID, done: &[CellID], out: &mut Vec<CellID>) {
-    if done.iter().any(|other| other.contains(&cell)) {
-        return;
-    }
-    if done.iter().any(|other| cell.contains(other)) {
-        return cell.children().into_iter().for_each(|child| less(child, done, out));
-    }
-    out.push(cell);
 }
 
 /// Cells that together have all of a region, about [`CELLS_MAX`], by taking the largest ones apart first that lie only
@@ -705,3 +632,6 @@ fn intervals(cells: &[CellID]) -> Vec<(i64, i64)> {
     intervals.dedup();
     intervals
 }
+
+#[cfg(test)]
+mod many_arcs;

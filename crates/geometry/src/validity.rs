@@ -4,8 +4,9 @@
 //! the keys that it has.
 
 use crate::read::invalid;
-use crate::ring::{Arc, clashing_arcs};
-use crate::sphere::{Geometry, Polygon};
+use crate::ring::{Arc, Ring};
+use crate::sphere::{Geometry, Polygon, toggled};
+use crate::tree::Tree;
 use crate::{GeometryError, Steps};
 use s2::point::Point;
 use std::collections::HashSet;
@@ -37,7 +38,8 @@ fn check<E>(polygon: &Polygon, steps: &mut Steps<'_, E>) -> Result<Result<(), Ge
     let clash = |one: usize, other: usize| {
         places[one] != places[other] && (arcs[one].crosses(&arcs[other]) || arcs[one].runs_along(&arcs[other]))
     };
-    if let Some((one, other)) = clashing_arcs(&arcs, clash, steps)? {
+    let tree = Tree::of(arcs.iter(), steps)?;
+    if let Some((one, other)) = tree.clashing(clash, steps)? {
         let (one, other) = (places[one], places[other]);
         return Ok(Err(invalid(format!(
             "Polygon is not valid: loops {one} and {other} cross or share an edge"
@@ -55,22 +57,55 @@ fn check<E>(polygon: &Polygon, steps: &mut Steps<'_, E>) -> Result<Result<(), Ge
                 place + 1
             ))));
         }
-        for (other_place, other) in holes.iter().enumerate().filter(|(other, _)| *other != place) {
-            // Their arcs do not cross: any vertex tells, but for one at which they touch.
-            for vertex in other.arcs().iter().map(|arc| &arc.a) {
-                if hole.touches(vertex, steps)? {
-                    continue;
-                }
-                if hole.contains(vertex, steps)? {
-                    return Ok(Err(invalid(format!(
-                        "Polygon interior loops cannot be nested: loop {} lies in loop {}",
-                        other_place + 1,
-                        place + 1
-                    ))));
-                }
-                break;
+    }
+    nested(polygon.rings(), &places, &tree, steps)
+}
+
+/// Refuses a hole that lies in another one. Of the arcs, which do not cross, the places of their rings are known.
+fn nested<E>(
+    rings: &[Ring],
+    places: &[usize],
+    tree: &Tree,
+    steps: &mut Steps<'_, E>,
+) -> Result<Result<(), GeometryError>, E> {
+    let around_origin: Vec<u32> = (0..)
+        .zip(rings)
+        .filter_map(|(place, ring)| ring.holds_origin().then_some(place))
+        .collect();
+    for (place, hole) in rings.iter().enumerate().skip(1) {
+        let vertex = &hole.arcs()[0].a;
+        let (mut crossed, mut touched) = (Vec::new(), HashSet::new());
+        tree.crossed(vertex, steps, |arc| crossed.push(places[arc as usize] as u32))?;
+        tree.any_touching(vertex, steps, |arc| {
+            touched.insert(places[arc as usize]);
+            false
+        })?;
+        steps(around_origin.len() + crossed.len())?;
+        let around = toggled(&around_origin, crossed.into_iter());
+        let mut around = around.into_iter().map(|ring| ring as usize);
+        let is_hole = |other: &usize| *other != 0 && *other != place;
+        let mut found = around.find(|other| is_hole(other) && !touched.contains(other));
+        // Where they touch the vertex tells nothing.
+        for other in touched.into_iter().filter(is_hole) {
+            if found.is_none() && lies_in(hole, &rings[other], steps)? {
+                found = Some(other);
             }
+        }
+        if let Some(other) = found {
+            return Ok(Err(invalid(format!(
+                "Polygon interior loops cannot be nested: loop {place} lies in loop {other}"
+            ))));
         }
     }
     Ok(Ok(()))
+}
+
+/// Whether a ring lies in another, of which it crosses no arc: any vertex tells but for those at which they touch.
+fn lies_in<E>(ring: &Ring, other: &Ring, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+    for arc in ring.arcs() {
+        if !other.touches(&arc.a, steps)? {
+            return other.contains(&arc.a, steps);
+        }
+    }
+    Ok(false)
 }

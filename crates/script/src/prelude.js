@@ -63,16 +63,27 @@
         return apply(from, Array, [items, ...rest]);
     };
     // Flattened and joined arrays may have many levels, and say of themselves how long they are: these loops are asked.
-    const FLAT_DEPTH_MAX = 100;
     const flatten = (into, array, depth) => {
-        const length = Number(array.length);
-        for (let i = 0; i < length; i++) {
-            if (!(i in array)) continue;
-            const item = array[i];
-            if (depth >= 1 && isArray(item)) flatten(into, item, depth - 1);
-            else into[into.length] = item;
+        // What is around, from the inside out: more arrays may be than calls have room for.
+        let around = null, i = 0, length = Number(array.length);
+        while (true) {
+            if (!(i < length)) {
+                if (around === null) return into;
+                ({ array, i, length, around } = around);
+                depth++;
+                continue;
+            }
+            const place = i++;
+            if (!(place in array)) continue;
+            const item = array[place];
+            if (depth >= 1 && isArray(item)) {
+                around = { array, i, length, around };
+                array = item;
+                i = 0;
+                length = Number(item.length);
+                depth--;
+            } else into[into.length] = item;
         }
-        return into;
     };
     const spreadable = Symbol.isConcatSpreadable;
     // What the language joins by itself, at memory's speed: arrays that say nothing of themselves, and values.
@@ -94,7 +105,7 @@
                 const items = flatten([], array, 0);
                 return isJoinedAlone(items) ? apply(flattenOnce, items, []) : flatten([], items, 1);
             }
-            return flatten([], array, depth > FLAT_DEPTH_MAX ? FLAT_DEPTH_MAX : depth);
+            return flatten([], array, depth);
         },
         flatMap(change, ...rest) {
             if (typeof change !== "function") throw new TypeError("not a function");

@@ -10,12 +10,13 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::stable_api;
+use bson::doc;
 use bson::raw::{RawBsonRef, RawDocument};
-use bson::{Document, doc};
 use query::plan::{
     AggregateRequest, Answered, ExplainRequest, ExplainedWrite, FindRequest, Verbosity, WouldChange, WriteKind,
 };
 use wire::ErrorCode;
+use wire::limits::DOCUMENT_BYTES_MAX;
 
 /// `explain`.
 pub const EXPLAIN: Command = Command::new(
@@ -226,7 +227,11 @@ fn answer(
     if let Some(hash) = call.shape_hash() {
         reply.string("queryShapeHash", &hash.to_string());
     }
-    reply.value("command", &Document::try_from(strip_generic(call.body)?)?.into());
+    let command = strip_generic(call.body)?;
+    match reply.len() + command.as_bytes().len() <= DOCUMENT_BYTES_MAX {
+        true => reply.document("command", &command),
+        false => reply.string("warning", "'command' has been omitted due to BSON size limit"),
+    }
     let settings = &call.server.settings;
     reply.append_all(&doc! {
         "serverInfo": {

@@ -11,8 +11,9 @@ use crate::plan::access::multikey_bits;
 use crate::plan::encode::{bracket, is_everything};
 use crate::plan::interval::{Interval, Intervals};
 use crate::plan::wildcard::multikey_at;
+use crate::update::DOCUMENT_BYTES_MAX;
 use bson::spec::ElementType;
-use bson::{Bson, Document, RawDocument, doc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use engine::Direction;
 use keys::extract::PatternField;
 use keys::key::KeyDecoder;
@@ -25,22 +26,94 @@ pub(crate) enum Detail {
     Execution,
 }
 
-/// The tree of a plan.
-pub(crate) fn describe(stage: &Stage, detail: Detail) -> Document {
+/// Bytes of all trees of an explanation from which on it has no more stages: as MongoDB's
+/// `internalQueryExplainSizeThresholdBytes`.
+const TREE_BYTES_MAX: usize = 10 << 20;
+/// Bytes of all parts of an explanation whose size is up to the query, with room for the others.
+const EXPLANATION_BYTES_MAX: usize = DOCUMENT_BYTES_MAX - (64 << 10);
+
+/// How much may be shown. A filter of many branches may stand at each of as many scans.
+pub(crate) struct SizeBudget {
+    used: usize,
+    tree_bytes_max: usize,
+    bytes_max: usize,
+    is_exceeded: bool,
+}
+
+impl SizeBudget {
+    /// For all parts of an explanation.
+    pub(crate) fn of_explanation() -> Self {
+        Self {
+            tree_bytes_max: TREE_BYTES_MAX,
+            ..Self::of_tree(EXPLANATION_BYTES_MAX)
+        }
+    }
+
+    /// For one tree of so many bytes.
+    pub(crate) fn of_tree(bytes_max: usize) -> Self {
+        Self {
+            used: 0,
+            tree_bytes_max: bytes_max,
+            bytes_max,
+            is_exceeded: false,
+        }
+    }
+
+    /// Whether something was left out.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.is_exceeded
+    }
+
+    /// True when no stage is shown any more: once something did not fit nothing else is tried.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.used > self.tree_bytes_max || self.is_exceeded
+    }
+
+    /// Whether there is room for a part, which then is taken.
+    pub(crate) fn takes(&mut self, part: &Document) -> bool {
+        let bytes = RawDocumentBuf::try_from(part).map_or(usize::MAX, |raw| raw.as_bytes().len());
+        let used = self.used.saturating_add(bytes);
+        let fits = used <= self.bytes_max;
+        match fits {
+            true => self.used = used,
+            false => self.is_exceeded = true,
+        }
+        fits
+    }
+}
+
+/// The tree of a plan. What there is no room for is left out, with a warning in its place.
+pub(crate) fn describe(stage: &Stage, detail: Detail, budget: &mut SizeBudget) -> Document {
+    const WARNING: &str = "stats tree exceeded BSON size limit for explain";
+    if budget.is_used_up() {
+        budget.is_exceeded = true;
+        return doc! { "warning": WARNING };
+    }
     let mut document = doc! { "stage": stage_name(stage) };
     if detail == Detail::Execution {
         add_counters(&mut document, &stage.counters());
     }
     add_facts(stage, detail, &mut document);
+    if !budget.takes(&document) {
+        document = doc! { "stage": stage_name(stage), "warning": WARNING };
+    }
     let inputs = stage.inputs();
     match stage {
         Stage::Or(_) | Stage::SortMerge(_) | Stage::TextOr(_) => {
-            let inputs: Vec<Bson> = inputs.into_iter().map(|input| describe(input, detail).into()).collect();
-            document.insert("inputStages", inputs);
+            let mut described: Vec<Bson> = Vec::new();
+            for input in inputs {
+                // The warning stands for all that are left.
+                let is_last = budget.is_used_up();
+                described.push(describe(input, detail, budget).into());
+                if is_last {
+                    break;
+                }
+            }
+            document.insert("inputStages", described);
         }
         _ => {
             if let Some(input) = inputs.first() {
-                document.insert("inputStage", describe(input, detail));
+                document.insert("inputStage", describe(input, detail, budget));
             }
         }
     }

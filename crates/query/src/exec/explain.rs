@@ -4,7 +4,7 @@ use super::aggregate;
 use super::clustered;
 use super::context::{DocumentSink, ExecContext, SinkState};
 use super::count::{FAST_COUNT, is_metadata_count, plan_count, trimmed};
-use super::describe::{Detail, describe, narrowed, to_document};
+use super::describe::{Detail, SizeBudget, describe, narrowed, to_document};
 use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
 use super::find::{Memory, allowed_by_settings, find_with, request_context};
@@ -280,7 +280,7 @@ fn explain_fixed(
     let filter = to_document(request.filter);
     let mut document = planner_section(
         &request.ns,
-        filter,
+        Some(filter),
         Some(hashes),
         wrapper.wrap(plan.clone(), None),
         Vec::new(),
@@ -302,18 +302,20 @@ fn explain_fixed(
     document
 }
 
+/// Without `parsed` there was no room for it.
 fn planner_section(
     ns: &Namespace,
-    parsed: Document,
+    parsed: Option<Document>,
     hashes: Option<QueryHashes>,
     winning: Document,
     rejected: Vec<Bson>,
 ) -> Document {
-    let mut section = doc! {
-        "namespace": ns.as_str(),
-        "parsedQuery": parsed,
-        "indexFilterSet": false,
+    let mut section = doc! { "namespace": ns.as_str() };
+    match parsed {
+        Some(parsed) => section.insert("parsedQuery", parsed),
+        None => section.insert("warning", "'parsedQuery' has been omitted due to BSON size limit"),
     };
+    section.insert("indexFilterSet", false);
     if let Some(QueryHashes { shape, key }) = hashes {
         section.extend(doc! { "queryHash": &shape, "planCacheShapeHash": shape, "planCacheKey": key });
     }
@@ -345,14 +347,14 @@ fn stats_section(returned: Bson, ran: &PlanRun, (keys, docs): (u64, u64), stages
 }
 
 /// How far a candidate came in the trial.
-fn trial_section(stage: &Stage) -> Bson {
+fn trial_section(stage: &Stage, budget: &mut SizeBudget) -> Bson {
     let (keys, docs) = stage.totals();
     Bson::from(doc! {
         "nReturned": narrowed(stage.counters().advanced),
         "executionTimeMillisEstimate": 0,
         "totalKeysExamined": narrowed(keys),
         "totalDocsExamined": narrowed(docs),
-        "executionStages": describe(stage, Detail::Execution),
+        "executionStages": describe(stage, Detail::Execution, budget),
     })
 }
 
@@ -402,15 +404,23 @@ fn explain_run(
         allowed: None,
         evaluation: &EvaluationContext::new(context.op),
     };
-    let mut rejected = Vec::new();
-    for candidate in &planned.rejected {
-        rejected.push(Bson::from(describe(&planner.build(candidate)?, Detail::Plan)));
-    }
+    let mut budget = SizeBudget::of_explanation();
     let parsed = query
         .filter
         .as_ref()
         .map_or_else(Document::new, |filter| to_document(&filter.to_document()));
-    let winning = wrapper.wrap(describe(&planned.stage, Detail::Plan), None);
+    let parsed = Some(parsed).filter(|parsed| budget.takes(parsed));
+    let winning = wrapper.wrap(describe(&planned.stage, Detail::Plan, &mut budget), None);
+    let mut rejected = Vec::new();
+    for candidate in &planned.rejected {
+        // The warning stands for all that are left.
+        let is_last = budget.is_used_up();
+        let stage = planner.build(candidate)?;
+        rejected.push(Bson::from(describe(&stage, Detail::Plan, &mut budget)));
+        if is_last {
+            break;
+        }
+    }
     let hashes = QueryHashes::of(&query, Some(&collection));
     let mut document = planner_section(collection.namespace(), parsed, Some(hashes), winning, rejected);
     if allowed_by_settings(&context, &collection).is_none()
@@ -423,12 +433,13 @@ fn explain_run(
         return Ok(document);
     }
     let ran = run(context, planned)?;
-    let stages = wrapper.wrap(describe(&planned.stage, Detail::Execution), Some(&ran));
+    let stages = wrapper.wrap(describe(&planned.stage, Detail::Execution, &mut budget), Some(&ran));
     document.insert(
         "executionStats",
         stats_section(wrapper.returned(&ran), &ran, planned.stage.totals(), stages),
     );
-    let tried = planned.tried.iter().map(trial_section).collect();
+    let tried = planned.tried.iter();
+    let tried = tried.map(|stage| trial_section(stage, &mut budget)).collect();
     add_all_plans(&mut document, tried, verbosity);
     Ok(document)
 }
@@ -493,7 +504,7 @@ fn explain_count(
             );
             stage
         };
-        let mut document = planner_section(&request.ns, Document::new(), None, counted(None), Vec::new());
+        let mut document = planner_section(&request.ns, Some(Document::new()), None, counted(None), Vec::new());
         if verbosity > Verbosity::QueryPlanner {
             document.insert(
                 "executionStats",
@@ -524,7 +535,7 @@ fn explain_distinct(
 /// The explanation of a read of a collection that does not exist.
 pub(crate) fn missing(ns: &Namespace, filter: &bson::RawDocument, verbosity: Verbosity) -> Document {
     let eof = doc! { "stage": "EOF" };
-    let mut document = planner_section(ns, to_document(filter), None, eof.clone(), Vec::new());
+    let mut document = planner_section(ns, Some(to_document(filter)), None, eof.clone(), Vec::new());
     if verbosity > Verbosity::QueryPlanner {
         document.insert(
             "executionStats",

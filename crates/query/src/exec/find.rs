@@ -5,7 +5,7 @@
 //! cache's, or the winner of a race.
 
 use super::context::ExecContext;
-use super::describe::{Detail, describe};
+use super::describe::{Detail, SizeBudget, describe};
 use super::executor::{Body, PlanExecutor, Planned};
 use super::id_lookup::{IdLookup, plain_id};
 use super::key_lookup::key_lookup;
@@ -324,9 +324,14 @@ fn shown_plan(request: &FindRequest<'_>, stage: &Stage) -> Option<ShownPlan> {
     if bytes > SHOWN_BYTES_MAX {
         return None;
     }
+    let mut budget = SizeBudget::of_tree(SHOWN_BYTES_MAX);
+    let plan = describe(stage, Detail::Plan, &mut budget);
+    if budget.is_exceeded() {
+        return None;
+    }
     let shown = ShownPlan {
         pattern: pattern_of(request),
-        plan: RawDocumentBuf::try_from(describe(stage, Detail::Plan)).ok()?,
+        plan: RawDocumentBuf::try_from(plan).ok()?,
     };
     (shown.bytes() <= SHOWN_BYTES_MAX).then_some(shown)
 }

@@ -134,12 +134,9 @@ impl Near {
                 },
                 FieldKind::Plane(grid),
             ) => {
-                let center = Circle::new(sphere::point(longitude, latitude), 0.0);
-                (
-                    Search::Degrees(plane::Search::new(grid), center),
-                    FIRST_RING_RADIANS,
-                    PI,
-                )
+                let nearer = Circle::new(sphere::point(longitude, latitude), least);
+                let search = Search::Degrees(nearer.search_beyond(grid), nearer);
+                (search, FIRST_RING_RADIANS, PI)
             }
             (Center::Plane(center), FieldKind::Plane(grid)) => {
                 let (low, high) = grid.interval();

@@ -564,3 +564,80 @@ fn a_wildcard_index_is_asked_for_the_paths_that_promise_most() {
         assert!(keys.contains_key(format!("f{last}")), "{keys} is no equality");
     }
 }
+
+/// Each of many scans showed the whole `$or`, so that an explanation grew with the square of its branches.
+#[test]
+fn explanations_leave_out_what_makes_them_too_large() {
+    let fixture = Fixture::new(1);
+    fixture.create("c", rawdoc! {});
+    fixture
+        .index("c", rawdoc! { "a": 1, "b": 1 }, rawdoc! {})
+        .expect("indexed");
+    for i in 0..50 {
+        fixture
+            .insert("c", &rawdoc! { "_id": i, "a": i, "b": 50 - i })
+            .expect("inserted");
+    }
+    let mut branches = RawArrayBuf::new();
+    for i in 0..900 {
+        branches.push(rawdoc! { "a": i, "c": format!("{i}{}", "x".repeat(100)) });
+    }
+    let (filter, sort) = (rawdoc! { "$or": branches }, rawdoc! { "b": 1 });
+    let request = FindRequest {
+        sort: Some(&sort),
+        ..FindRequest::new(ns("c"), &filter)
+    };
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::AllPlansExecution);
+    let bytes = RawDocumentBuf::try_from(&document).expect("BSON").as_bytes().len();
+    assert!(bytes < crate::update::DOCUMENT_BYTES_MAX, "{bytes}");
+    let planner = document.get_document("queryPlanner").expect("a planner section");
+    assert!(planner.contains_key("parsedQuery") && planner.contains_key("winningPlan"));
+    assert!(document.contains_key("executionStats"));
+    let warning = "stats tree exceeded BSON size limit for explain";
+    assert!(document.to_string().contains(warning));
+    // A smaller one is told as a whole.
+    let filter = rawdoc! { "$or": [{ "a": 1 }, { "a": 2 }] };
+    let request = FindRequest {
+        filter: &filter,
+        ..request
+    };
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::AllPlansExecution);
+    assert!(!document.to_string().contains("warning"));
+}
+
+/// After the last plan that there was room for, others could be missing without a warning.
+#[test]
+fn rejected_plans_that_are_left_out_have_a_warning_in_their_place() {
+    let fixture = Fixture::new(1);
+    fixture.create("c", empty());
+    for key in [
+        rawdoc! { "a": 1 },
+        rawdoc! { "b": 1 },
+        rawdoc! { "c": 1 },
+        rawdoc! { "d": 1 },
+        rawdoc! { "e": 1 },
+        rawdoc! { "f": 1 },
+    ] {
+        fixture.index("c", key, empty()).expect("indexed");
+    }
+    for i in 0..20 {
+        fixture
+            .insert(
+                "c",
+                &rawdoc! { "_id": i, "a": i, "b": i, "c": i, "d": i, "e": i, "f": i },
+            )
+            .expect("inserted");
+    }
+    // Two of 10 MiB are for the query, and two for each plan: the third one of the five rejected ones has the last.
+    let long = "x".repeat(2 << 20);
+    let filter = rawdoc! { "a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "x": long };
+    let request = FindRequest::new(ns("c"), &filter);
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::QueryPlanner);
+    let rejected = document
+        .get_document("queryPlanner")
+        .and_then(|planner| planner.get_array("rejectedPlans"))
+        .expect("a list");
+    let is_warning = |plan: &Bson| plan.as_document().is_some_and(|plan| plan.contains_key("warning"));
+    let warnings: Vec<bool> = rejected.iter().map(is_warning).collect();
+    assert_eq!(warnings, [false, false, false, true]);
+}

@@ -5,7 +5,7 @@ use super::fixture::{Fixture, ns, pick, plain, seeds};
 use super::generate::{collation, document, filter, indexable_filter, key, partial, path, raw, wildcard};
 use super::{count, distinct};
 use crate::EvaluationContext;
-use crate::exec::describe::{Detail, describe};
+use crate::exec::describe::{Detail, SizeBudget, describe};
 use crate::exec::executor::{Body, Planned};
 use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::Stage;
@@ -83,7 +83,7 @@ fn fields(document: &RawDocument) -> BTreeMap<String, String> {
 /// The stages of a plan, outermost first.
 fn stages(executor: &PlanExecutor) -> String {
     fn names(stage: &Stage, out: &mut Vec<String>) {
-        let plan = describe(stage, Detail::Plan);
+        let plan = describe(stage, Detail::Plan, &mut SizeBudget::of_explanation());
         let is_clustering = plan.contains_key("isClustering");
         let mark = if is_clustering { " clustering" } else { "" };
         let is_wildcard = plan
