@@ -76,11 +76,14 @@ impl Server {
                 Ok(Some(write_concern_error(concern, &error)))
             }
             Ok(true) => Ok(None),
-            Ok(false) => {
-                let error = CommandError::new(ErrorCode::WriteConcernFailed, "waiting for replication timed out");
-                Ok(Some(write_concern_error(concern, &error)))
-            }
+            Ok(false) => Ok(Some(write_concern_error(concern, &timed_out()))),
         }
+    }
+
+    /// What a client is told of a write that nobody could be waited for in time to have.
+    pub(crate) fn not_acknowledged_in_time(&self, concern: &WriteConcern) -> Document {
+        let cannot = self.check_acknowledging(&concern.members).err();
+        write_concern_error(concern, &cannot.unwrap_or_else(timed_out))
     }
 
     /// Waits on a secondary until it shows what was written until `after`. With `asks` the primary is told to write an
@@ -129,6 +132,10 @@ fn has_enough(wanted: &Acknowledging, config: &SetConfig, member: &Member, stand
         Acknowledging::Mode(mode) => config.mode_is_satisfied(mode, &is_applied).unwrap_or(true),
         Acknowledging::Tags(tags) => config.tags_are_satisfied(tags, &is_applied),
     }
+}
+
+fn timed_out() -> CommandError {
+    CommandError::new(ErrorCode::WriteConcernFailed, "waiting for replication timed out")
 }
 
 /// What a client is told of a write concern that was not met.

@@ -142,8 +142,14 @@ pub struct CheckedOut {
 }
 
 impl ServerSessions {
-    /// Takes a session for an operation, and waits while another one has it.
-    pub fn check_out(&self, key: SessionKey, operation: &Arc<Operation>, storage: &Storage) -> Result<CheckedOut> {
+    /// Takes a session for an operation under a number, and waits while another one has it.
+    pub fn check_out(
+        &self,
+        key: SessionKey,
+        number: i64,
+        operation: &Arc<Operation>,
+        storage: &Storage,
+    ) -> Result<CheckedOut> {
         let session = self
             .sessions
             .lock()
@@ -162,7 +168,9 @@ impl ServerSessions {
         }
         self.take_up(&mut state, storage.session(&key).as_ref());
         state.operation = Some(operation.clone());
-        let is_in_doubt = state.has_stray_write || matches!(state.phase, Phase::InDoubt);
+        // What a write under an older number came to nobody can ask any more.
+        let is_stray = state.has_stray_write && number <= state.number;
+        let is_in_doubt = is_stray || matches!(state.phase, Phase::InDoubt);
         drop(state);
         let checked_out = CheckedOut {
             session,
@@ -466,7 +474,7 @@ impl CheckedOut {
         if matches!(state.phase, Phase::Open(_)) {
             self.counters.aborted.add(1);
         }
-        (state.number, state.phase) = (number, Phase::Writes);
+        (state.number, state.phase, state.has_stray_write) = (number, Phase::Writes, false);
     }
 }
 

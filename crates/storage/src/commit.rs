@@ -287,11 +287,18 @@ impl Storage {
         self.apply_committed(&mut applied)
     }
 
-    /// Waits until an entry has taken effect, as long as the operation may, and not beyond `until` (monotonic). Answers
-    /// whether it has: a follower takes the log long before where it applies with a delay.
-    pub(crate) fn wait_applied(&self, op: &Operation, seq: Seq, until: Duration) -> Result<bool, StorageError> {
+    /// Waits until an entry has taken effect, as long as the operation may, and not beyond `until` (monotonic).
+    /// Answers whether it has: a follower takes the log long before where it applies with a delay. With an epoch as
+    /// [`Storage::wait_applied_in`].
+    pub(crate) fn wait_applied(
+        &self,
+        op: &Operation,
+        seq: Seq,
+        epoch: Option<u64>,
+        until: Duration,
+    ) -> Result<bool, StorageError> {
         let is_late = Cell::new(false);
-        let waited = self.wait_installed(seq, None, &|| {
+        let waited = self.wait_installed(seq, epoch, &|| {
             op.check_now()?;
             is_late.set(op.clock().monotonic() >= until);
             match is_late.get() {
@@ -312,6 +319,15 @@ impl Storage {
         self.wait_installed(seq, epoch, &|| Ok(op.check_now()?))
     }
 
+    /// As [`Storage::wait_applied_in`], and no longer than the operation has patience. Answers whether the entry has
+    /// taken effect; else it goes its way.
+    pub(crate) fn wait_applied_patiently(&self, op: &Operation, seq: Seq, epoch: u64) -> Result<bool, StorageError> {
+        match op.patient_until() {
+            Some(until) => self.wait_applied(op, seq, Some(epoch), until),
+            None => self.wait_applied_in(op, seq, Some(epoch)).map(|()| true),
+        }
+    }
+
     /// Waits until the entry has taken effect that was proposed in an epoch, whatever becomes of the operation.
     pub(crate) fn wait_stays(&self, seq: Seq, epoch: Option<u64>) -> Result<(), StorageError> {
         self.wait_installed(seq, epoch, &|| Ok(()))
@@ -322,6 +338,15 @@ impl Storage {
         match op.observed() {
             (Seq::ZERO, _) => Ok(()),
             (seq, epoch) => self.wait_applied_in(op, seq, Some(epoch)),
+        }
+    }
+
+    /// As [`Storage::wait_observed`], and no longer than the operation has patience. Answers whether all of it has
+    /// taken effect.
+    pub fn wait_observed_patiently(&self, op: &Operation) -> Result<bool, StorageError> {
+        match op.observed() {
+            (Seq::ZERO, _) => Ok(true),
+            (seq, epoch) => self.wait_applied_patiently(op, seq, epoch),
         }
     }
 

@@ -192,7 +192,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ("nDeleted", totals.deleted),
     ];
     // A cursor of results that are not sure would be left behind.
-    call.settle()?;
+    call.settle_at_last()?;
     let namespace = "admin.$cmd.bulkWrite".to_owned();
     listing::reply_with_cursor(call, reply, namespace, totals.results, options.batch)?;
     for (name, count) in counts {
