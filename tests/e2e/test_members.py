@@ -296,6 +296,36 @@ def test_read_concerns_on_every_member(rs, db):
     assert linearizable.find_one() == {"_id": 1}
 
 
+def test_a_moment_that_a_secondary_has_not_come_to_is_waited_for(rs, db):
+    """It was refused as a time to come, and had passed a moment later."""
+    db.c.insert_one({"_id": 1})
+    rs.wait_applied()
+    primary, late = rs.primary, rs.secondaries[0]
+    find = {"find": "c", "$readPreference": {"mode": "nearest"}}
+    # Its state stays as it is until it is unlocked.
+    late.direct.admin.command("fsync", lock=True)
+    try:
+        db.c.insert_one({"_id": 2})
+        shown = send(primary, db.name, {**find, "readConcern": {"level": "snapshot"}})
+        find["readConcern"] = {"level": "snapshot", "atClusterTime": shown["cursor"]["atClusterTime"]}
+        db.c.insert_one({"_id": 3})
+        assert send(late, db.name, {**find, "maxTimeMS": 100})["code"] == 50
+        replies = []
+        waiter = threading.Thread(target=lambda: replies.append(send(late, db.name, {**find, "comment": "waits"})))
+        waiter.start()
+        running = [{"$currentOp": {}}, {"$match": {"command.comment": "waits"}}]
+        wait(lambda: list(late.direct.admin.aggregate(running)), "the read to wait")
+        assert not replies, replies
+    finally:
+        late.direct.admin.command("fsyncUnlock")
+    waiter.join()
+    rs.wait_applied()
+    for reply in (*replies, send(late, db.name, find)):
+        assert reply["ok"] == 1 and reply["cursor"]["firstBatch"] == [{"_id": 1}, {"_id": 2}], reply
+    never = {**find["readConcern"], "atClusterTime": Timestamp(find["readConcern"]["atClusterTime"].time + 3600, 1)}
+    assert send(late, db.name, {**find, "readConcern": never})["code"] == 72
+
+
 def test_a_primary_that_others_left_answers_no_linearizable_reads(rs, db):
     db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1, "n": 1})
     primary, others = rs.primary, rs.secondaries

@@ -15,6 +15,7 @@
 //! Invariant: the engine's state at `Seq` s is the fold of `fold.rs` over the log's entries up to s.
 
 mod apply;
+mod awaited_states;
 mod background;
 mod backup;
 mod barrier;
@@ -101,6 +102,7 @@ mod simulator;
 #[cfg(test)]
 mod testing;
 
+pub use awaited_states::AwaitedState;
 pub use backup::StorageBackup;
 pub use barrier::WriteBarrier;
 pub use build::CreateIndexesReport;

@@ -3,6 +3,7 @@
 //! Invariants: entries are applied and published in the order of the log, see `commit.rs`; after a failure of log or
 //! engine, whoever met it, nothing is written any more.
 
+use crate::awaited_states::AwaitedStates;
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
@@ -173,6 +174,7 @@ pub struct Storage {
     pub(crate) consensus: Consensus,
     pub(crate) flow_control: FlowControl,
     pub(crate) durable_points: DurablePoints,
+    pub(crate) awaited_states: AwaitedStates,
     pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
@@ -249,6 +251,7 @@ impl Storage {
             consensus: Consensus::default(),
             flow_control: FlowControl::default(),
             durable_points: DurablePoints::default(),
+            awaited_states: AwaitedStates::default(),
             keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
             file_barriers: AtomicU32::new(0),
