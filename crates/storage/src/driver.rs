@@ -18,10 +18,9 @@ use crate::membership::Membership;
 use crate::pipeline::Leads;
 use crate::standing::{ElectionReason, MemberProgress, Standing};
 use crate::storage::Storage;
-use crate::voter::{Event, Inbox, Voter, begin_with};
+use crate::voter::{Event, Inbox, Voter, begin_with, read_some};
 use crate::{KillFlag, StorageError};
 use bson::rawdoc;
-use bytes::Bytes;
 use engine::Seq;
 use oplog::LogError;
 use repl::{Elected, Message, Outputs, ReplError, Role};
@@ -30,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Bytes of entries that one message carries at most, beyond one entry: far below what a message may have.
-const FILLED_BYTES_MAX: usize = 16 << 20;
+const FILLED_BYTES_MAX: u64 = 16 << 20;
 
 /// How often a member that applies with a delay, or waits for space, looks whether the time has come.
 const DELAY_STEP: Duration = Duration::from_millis(250);
@@ -129,7 +128,7 @@ impl Storage {
             }
             None => {
                 self.wait_for_leader();
-                let begun = begin_with(self.log.clone(), own, members, self.last_seq(), self.env.random.clone());
+                let begun = begin_with(self, own, members, self.last_seq());
                 (begun.map_err(|error| self.consensus_failed(&error))?, Leads::No)
             }
         };
@@ -639,20 +638,10 @@ impl Driver {
         let Some((first, count)) = message.unfilled() else {
             return Ok(true);
         };
-        let mut said: Vec<Bytes> = Vec::with_capacity(count);
-        let mut bytes_left = FILLED_BYTES_MAX;
-        for entry in self.storage.log.read_appended(first)?.take(count) {
-            let bytes = match entry {
-                Ok((_, bytes)) => bytes,
-                Err(_) if !said.is_empty() => break,
-                Err(error) => return Err(error),
-            };
-            if !said.is_empty() && bytes.len() > bytes_left {
-                break;
-            }
-            bytes_left = bytes_left.saturating_sub(bytes.len());
-            said.push(bytes);
-        }
+        let log = &self.storage.log;
+        let said = self
+            .storage
+            .read_past_damage(first, || read_some(log, first, count, FILLED_BYTES_MAX))?;
         message.keep(said.len());
         let place = |seq: Seq| (seq.0 - first.0) as usize;
         message.fill(|seq| said.get(place(seq)).cloned().unwrap_or_default());

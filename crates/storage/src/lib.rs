@@ -57,6 +57,7 @@ mod index_signature;
 mod interrupt;
 pub mod limits;
 mod local_capped;
+mod log_damage;
 mod log_sync;
 mod membership;
 mod memory;
@@ -150,8 +151,8 @@ pub use sessions::{SessionRecord, StatementKind, StatementResult};
 pub use standing::{ElectionReason, MemberProgress, Standing};
 pub use stats::StorageStats;
 pub use storage::{
-    ApplyWaitHandler, CheckpointFailureHandler, LogShortage, LogShortageHandler, ProgressHandler, RecoveryProgress,
-    Storage, StorageOptions,
+    ApplyWaitHandler, CheckpointFailureHandler, LogDamageHandler, LogShortage, LogShortageHandler, ProgressHandler,
+    RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
 pub use temporary::{Temporary, TemporaryName};
