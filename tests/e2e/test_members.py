@@ -533,6 +533,9 @@ def test_a_write_that_no_majority_takes_is_answered_in_its_time(tmp_path):
                 with pytest.raises(PyMongoError) as unknown:
                     session.commit_transaction()
                 assert unknown.value.has_error_label("UnknownTransactionCommitResult"), unknown.value
+                # Nor for the commit.
+                with pytest.raises(WTimeoutError):
+                    late.insert_one({"_id": 14}, session=session)
             assert [each["_id"] for each in client.t.c.find()] == [0, 1, 2, 3, 4], "shown before it stays"
             # Who cannot be waited for at all is told so.
             reply = send(primary, "t", {"insert": "c", "documents": [{"_id": 13}], "writeConcern": {"w": 4, "wtimeout": 300}})
@@ -541,9 +544,9 @@ def test_a_write_that_no_majority_takes_is_answered_in_its_time(tmp_path):
             for each in others:
                 each.process.send_signal(signal.SIGCONT)
         rs.wait_healthy()
-        found = wait(lambda: len(all_of := list(client.t.c.find({}, {"large": 0}))) == 11 and all_of, "what was written")
+        found = wait(lambda: len(all_of := list(client.t.c.find({}, {"large": 0}))) == 12 and all_of, "what was written")
         expected = {0: 3, 1: 2, 2: 2, 3: 0}
-        assert {each["_id"]: each.get("n") for each in found} == {**expected, **dict.fromkeys([5, 6, 7, 10, 11, 12, 13])}
+        assert {each["_id"]: each.get("n") for each in found} == {**expected, **dict.fromkeys([5, 6, 7, 10, 11, 12, 13, 14])}
         assert rs.primary is primary
         rs.check_equal()
 

@@ -168,9 +168,9 @@ impl ServerSessions {
         }
         self.take_up(&mut state, storage.session(&key).as_ref());
         state.operation = Some(operation.clone());
-        // What a write under an older number came to nobody can ask any more.
-        let is_stray = state.has_stray_write && number <= state.number;
-        let is_in_doubt = is_stray || matches!(state.phase, Phase::InDoubt);
+        // What a write or a commit under an older number came to nobody can ask any more.
+        let has_stray = state.has_stray_write || matches!(state.phase, Phase::InDoubt);
+        let is_in_doubt = has_stray && number <= state.number;
         drop(state);
         let checked_out = CheckedOut {
             session,
@@ -207,6 +207,9 @@ impl ServerSessions {
         let was_committed = record.txn_number == state.number && record.is_transaction;
         if !is_newer && !was_committed {
             return;
+        }
+        if was_committed && matches!(state.phase, Phase::InDoubt) {
+            self.counters.committed.add(1);
         }
         self.end(state);
         state.number = record.txn_number;
