@@ -540,13 +540,16 @@ def test_a_write_that_no_majority_takes_is_answered_in_its_time(tmp_path):
             # Who cannot be waited for at all is told so.
             reply = send(primary, "t", {"insert": "c", "documents": [{"_id": 13}], "writeConcern": {"w": 4, "wtimeout": 300}})
             assert (reply["n"], reply["writeConcernError"]["code"]) == (1, 100), reply
+            # Of a write that asks for the primary alone wtimeout says nothing, and nothing is acknowledged that may be lost.
+            reply = send(primary, "t", {"insert": "c", "documents": [{"_id": 15}], "writeConcern": {"w": 1, "wtimeout": 100}, "maxTimeMS": 1000})
+            assert (reply["ok"], reply["code"]) == (0, 50), reply
         finally:
             for each in others:
                 each.process.send_signal(signal.SIGCONT)
         rs.wait_healthy()
-        found = wait(lambda: len(all_of := list(client.t.c.find({}, {"large": 0}))) == 12 and all_of, "what was written")
+        found = wait(lambda: len(all_of := list(client.t.c.find({}, {"large": 0}))) == 13 and all_of, "what was written")
         expected = {0: 3, 1: 2, 2: 2, 3: 0}
-        assert {each["_id"]: each.get("n") for each in found} == {**expected, **dict.fromkeys([5, 6, 7, 10, 11, 12, 13, 14])}
+        assert {each["_id"]: each.get("n") for each in found} == {**expected, **dict.fromkeys([5, 6, 7, 10, 11, 12, 13, 14, 15])}
         assert rs.primary is primary
         rs.check_equal()
 

@@ -32,9 +32,11 @@ impl Server {
     /// `writeConcernError`.
     pub(crate) fn wait_acknowledged(&self, call: &Invocation<'_>, seq: Seq) -> Result<Option<Document>> {
         let concern = &call.write_concern;
-        let until = concern
-            .timeout
-            .map(|timeout| call.operation.clock().monotonic() + timeout);
+        // Who has waited for a majority already has so much less time for the rest.
+        let until = call.operation.patient_until().or_else(|| {
+            let timeout = concern.timeout?;
+            Some(call.operation.clock().monotonic() + timeout)
+        });
         if concern.journaled {
             match self.storage.wait_durable_in(&call.operation, seq) {
                 Ok(()) => {}

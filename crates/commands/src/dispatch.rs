@@ -10,6 +10,7 @@ use crate::client::{Begun, Client, PutOff, WithoutClient};
 use crate::command::default_concerns;
 use crate::command::parameters::set_at_start;
 use crate::concern_waits::{not_in_time, wait_for_concerns};
+use crate::concerns::Acknowledging;
 use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::fail_points::Failure;
@@ -341,6 +342,7 @@ impl<'c> Call<'c> {
 
     /// How long a write of documents waits for others to have it: `wtimeout`, of which the client is told then. What
     /// defines collections, users and the like goes on from what it has written, and waits for that as long as it may.
+    /// So does who asks for no more than the primary: `wtimeout` says nothing of that, and what is acknowledged stays.
     fn commit_patience(&self, generic: &Generic<'_>) -> Option<Duration> {
         let writes = matches!(
             self.command.kind,
@@ -350,7 +352,9 @@ impl<'c> Call<'c> {
             Some(_) => self.command.in_transactions == InTransactions::Ends,
             None => writes,
         };
-        generic.write_concern.timeout.filter(|_| commits)
+        let concern = &generic.write_concern;
+        let asks_others = concern.members != Acknowledging::Primary;
+        concern.timeout.filter(|_| commits && asks_others)
     }
 
     /// What only reads is of no use once the client is gone. Without a reply that is of even less use, and must not

@@ -346,7 +346,7 @@ impl Operation {
 
     /// Until when it waits for others, by the monotonic clock, if not as long as it may. Only the thread that runs the
     /// operation asks.
-    pub(crate) fn patient_until(&self) -> Option<Duration> {
+    pub fn patient_until(&self) -> Option<Duration> {
         let patience_ms = match self.commit_patience_ms.load(Ordering::Relaxed) {
             u32::MAX => return None,
             patience_ms => i64::from(patience_ms),
