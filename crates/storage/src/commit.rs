@@ -87,7 +87,7 @@ impl Storage {
             if mutated!(ForgetsPending) {
                 self.pending.remove(seq, effect.batch());
             }
-            pipeline.queue.lock().push_back(Proposed { seq, effect });
+            pipeline.enqueue(seq, effect);
             entry.epoch = Some(pipeline.epoch());
             drop(order);
             self.consensus.wake();
@@ -108,7 +108,7 @@ impl Storage {
             }
             busy => {
                 drop(busy);
-                pipeline.queue.lock().push_back(Proposed { seq, effect });
+                pipeline.enqueue(seq, effect);
                 drop(order);
                 let mut applied = pipeline.applying.lock();
                 self.apply_committed(&mut applied)?;
@@ -174,7 +174,7 @@ impl Storage {
         if self.pending.is_used() {
             self.add_pending(seq, &effect);
         }
-        self.pipeline.queue.lock().push_back(Proposed { seq, effect });
+        self.pipeline.enqueue(seq, effect);
         self.consensus.wake();
         self.apply_committed(applied)?;
         Ok(seq)
@@ -192,7 +192,7 @@ impl Storage {
     /// Applies what is committed, in the order of the queue.
     pub(crate) fn apply_committed(&self, applied: &mut Applied) -> Result<(), StorageError> {
         self.check_not_stopped()?;
-        while let Some(Proposed { seq, effect }) = self.take_committed() {
+        while let Some(Proposed { seq, effect, .. }) = self.take_committed() {
             self.enter(applied, seq, effect)?;
         }
         Ok(())
@@ -233,11 +233,7 @@ impl Storage {
         if !self.pipeline.is_drained() {
             return None;
         }
-        let mut queue = self.pipeline.queue.lock();
-        match queue.front() {
-            Some(proposed) if self.pipeline.is_committed(proposed.seq) => queue.pop_front(),
-            _ => None,
-        }
+        self.pipeline.dequeue_committed()
     }
 
     /// Applies, publishes and installs an effect. By recovery, too.
@@ -321,11 +317,11 @@ impl Storage {
     }
 
     /// As [`Storage::wait_applied_in`], and no longer than the operation has patience. Answers whether the entry has
-    /// taken effect; else it goes its way.
+    /// taken effect; else it goes its way, and may stay in memory for long: where much does, patience does not end.
     pub(crate) fn wait_applied_patiently(&self, op: &Operation, seq: Seq, epoch: u64) -> Result<bool, StorageError> {
         match op.patient_until() {
-            Some(until) => self.wait_applied(op, seq, Some(epoch), until),
-            None => self.wait_applied_in(op, seq, Some(epoch)).map(|()| true),
+            Some(until) if !self.pipeline.is_full() => self.wait_applied(op, seq, Some(epoch), until),
+            _ => self.wait_applied_in(op, seq, Some(epoch)).map(|()| true),
         }
     }
 

@@ -580,7 +580,7 @@ impl Driver {
         let drained = pipeline.is_drained();
         storage.set_leads(&mut order.leads, Leads::No);
         order.new_term = None;
-        pipeline.queue.lock().clear();
+        pipeline.clear_queue();
         storage.pending.clear();
         storage.sessions.clear_proposed();
         if drained {

@@ -10,13 +10,14 @@
 //! neither: whoever looks for documents that an earlier statement may have changed waits first.
 //!
 //! An operation may have patience for a while only ([`Operation::set_commit_patience`]): when that is over, its last
-//! waits end, and what it waited for stays ahead. Waits that it needs to go on do not end like that.
+//! waits end, and what it waited for stays ahead. Waits that it needs to go on do not end like that, nor do those that
+//! begin when all that is proposed and not applied takes much memory.
 
 use super::WriteUnit;
 use crate::limits::{BYTES_AHEAD_MAX, UNITS_AHEAD_MAX};
 use crate::storage::Storage;
 use crate::{Operation, StorageError};
-use engine::{Batch, Op, Seq};
+use engine::Seq;
 use std::sync::atomic::Ordering;
 
 impl WriteUnit<'_> {
@@ -30,7 +31,7 @@ impl WriteUnit<'_> {
         if self.home.is_some() || !storage.pending.is_used() {
             return self.commit();
         }
-        let bytes = row_bytes(self.changes.effect.batch());
+        let bytes = self.changes.effect.row_bytes();
         let was_full = op.is_far_ahead();
         if op.is_ahead() {
             // What came before it may be lost with its leadership: then this does not come alone.
@@ -106,16 +107,6 @@ impl Storage {
         }
         Ok(())
     }
-}
-
-/// Bytes that a batch keeps in memory until it is applied.
-fn row_bytes(batch: &Batch) -> u64 {
-    let bytes = |op: &Op| match op {
-        Op::Put(_, key, value) => key.len() + value.len(),
-        Op::Delete(_, key) => key.len(),
-        _ => 0,
-    };
-    batch.ops().iter().map(|op| bytes(op) as u64).sum()
 }
 
 #[cfg(test)]

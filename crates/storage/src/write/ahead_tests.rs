@@ -1,9 +1,10 @@
-use crate::limits::{BYTES_AHEAD_MAX, UNITS_AHEAD_MAX};
+use crate::limits::{BYTES_AHEAD_MAX, QUEUED_BYTES_MAX, UNITS_AHEAD_MAX};
 use crate::testing::*;
 use crate::{Kept, Operation, RecordId, SessionKey, Storage, StorageError};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use engine::Seq;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Documents of numbers, on a server that does not decide alone: nothing stays from here on before the test says so.
@@ -138,6 +139,30 @@ fn who_has_lost_patience_leaves_ahead_what_it_wrote() {
     storage.pipeline.cease_to_lead();
     let lost = storage.wait_observed_patiently(&op);
     assert!(matches!(lost, Err(StorageError::Interrupted(_))));
+}
+
+/// Each write that was answered before a majority had it left its document in memory.
+#[test]
+fn where_much_is_ahead_of_the_majority_patience_does_not_end() {
+    let (machine, storage, ids) = undecided(1);
+    let op = machine.operation();
+    op.set_commit_patience(Some(Duration::ZERO));
+    let fill = |bytes: u64| rawdoc! { "_id": 0_i64, "n": 1, "fill": "x".repeat(bytes as usize) };
+    change(&storage, &op, &ids[0], |_| fill(QUEUED_BYTES_MAX / 2), || {}).unwrap();
+    assert!(!storage.wait_observed_patiently(&op).unwrap());
+    change(&storage, &op, &ids[0], |_| fill(QUEUED_BYTES_MAX / 2), || {}).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| storage.wait_observed_patiently(&op));
+        while storage.pipeline.waiters.load(Ordering::SeqCst) == 0 && !waiter.is_finished() {
+            std::thread::yield_now();
+        }
+        storage.commit_to(storage.log().last_seq()).unwrap();
+        assert!(waiter.join().unwrap().unwrap(), "it has waited");
+    });
+    // What has taken effect is not ahead any more.
+    change(&storage, &op, &ids[0], |_| fill(QUEUED_BYTES_MAX / 2), || {}).unwrap();
+    assert!(!storage.wait_observed_patiently(&op).unwrap());
+    storage.commit_to(storage.log().last_seq()).unwrap();
 }
 
 /// What was proposed may be lost with the leadership: whoever waits for it is told, also when this server leads again.
