@@ -1,8 +1,8 @@
 //! States that somebody waits for by their time: reads of one moment that another member has shown, on one that lags.
 //!
-//! Whoever waits says so between two entries, and looks after that how far this server is ([`Storage::await_state`]).
-//! Whoever applies the entry of that time takes the state behind it, before the next one is applied: the time of a
-//! state is that of its last entry.
+//! Whoever waits says so, passes through the mutex `applying`, and looks there whether it is the newest state just now
+//! ([`Storage::await_state`]). Whoever applies the entry of that time later takes the state behind it, before the next
+//! one is applied: the time of a state is that of its last entry.
 
 use crate::cluster_time::ClusterTime;
 use crate::pinned::PinnedView;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Those that are waited for.
 #[derive(Default)]
 pub(crate) struct AwaitedStates {
-    /// Times in `states`, for who applies. Rises under the mutex `applying` only.
+    /// Times in `states`, for who applies. Changes with those locked.
     count: AtomicUsize,
     states: Mutex<BTreeMap<ClusterTime, Waited>>,
 }
@@ -32,19 +32,26 @@ pub struct AwaitedState<'s> {
 }
 
 impl Storage {
-    /// From here on the state of a time is taken as it comes by. Where it has come by already, that is told by what is
-    /// applied.
+    /// From here on the state of a time is taken as it comes by, or now, if it is the newest. Where it has gone by, that
+    /// is told by what is applied.
     pub fn await_state(&self, time: ClusterTime) -> AwaitedState<'_> {
-        let _applied = self.pipeline.applying.lock();
         let awaited = &self.awaited_states;
         let mut states = awaited.states.lock();
         states.entry(time).or_default().waiters += 1;
         awaited.count.store(states.len(), Ordering::Relaxed);
         drop(states);
-        AwaitedState { storage: self, time }
+        let place = AwaitedState { storage: self, time };
+        // On a busy secondary the mutex may be waited for while the entry passes by: so it is taken behind the place.
+        // Whoever applied that entry just before may not have seen the place; from here on everybody does.
+        let applied = self.pipeline.applying.lock();
+        if self.pipeline.published_time() == time {
+            self.take_awaited_state(time);
+        }
+        drop(applied);
+        place
     }
 
-    /// The entry of a time has taken effect. By who applies, between two entries.
+    /// The entry of a time has taken effect. Under the mutex `applying`, between two entries.
     #[inline]
     pub(crate) fn take_awaited_state(&self, time: ClusterTime) {
         if self.awaited_states.count.load(Ordering::Relaxed) > 0
@@ -102,7 +109,8 @@ mod tests {
         assert_eq!(storage.awaited_states.count.load(Ordering::Relaxed), 3);
         drop([first, third, none]);
         assert_eq!(storage.awaited_states.count.load(Ordering::Relaxed), 0);
-        // Whoever comes late is not told of it.
+        // Whoever comes late is not told of it, but for the newest one.
         assert_eq!(seq_of(&storage.await_state(ClusterTime(seen + 1))), None);
+        assert_eq!(seq_of(&storage.await_state(ClusterTime(seen + 4))), Some(written[3]));
     }
 }
