@@ -9,7 +9,7 @@ import threading
 import pytest
 from members import ReplicaSet, code_of, mongosh, refused_code, wait
 from pymongo import MongoClient, ReadPreference, WriteConcern
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 from server import ENGINES, Server, of_extent, send
 
 
@@ -371,7 +371,7 @@ def test_rights_end_with_the_user_on_every_member(tmp_path):
 
 def force(member, config):
     # It starts anew: the answer may not come.
-    with contextlib.suppress(PyMongoError):
+    with contextlib.suppress(AutoReconnect):
         member.direct.admin.command("replSetReconfig", config, force=True)
 
 
@@ -391,6 +391,9 @@ def test_of_two_forced_configurations_one_stays(tmp_path):
             each.start()
         for each in forcing:
             each.join()
+        for each in left:
+            # A configuration is forced.
+            each.wait_log("8410024")
         rs.wait_healthy()
         primary = rs.primary
         assert primary.direct.t.c.find_one({"_id": 1})
