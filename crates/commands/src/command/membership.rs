@@ -134,8 +134,9 @@ impl Server {
         let kept = kept.map(|document| Document::try_from(&*document)).transpose()?;
         let known = kept.as_ref().and_then(ConsensusMembers::read);
         let known = known.unwrap_or_else(|| ConsensusMembers::of_one(me, set.instance));
-        // Where one is forced on another member at the same time, the later version is to have the later term: who
-        // hears of that copies its data (`heartbeat.rs`). Both have numbers of their own.
+        // Where one is forced on another member at the same time, the later term decides: who hears of that copies its
+        // data (`heartbeat.rs`). It is the later version's, where both are forced from the same configuration in the
+        // same term. Both have numbers of their own.
         let of_version = u64::try_from(config.version).unwrap_or(0);
         let consensus = known.alone(me, set.instance, of_version);
         self.logger.log(
