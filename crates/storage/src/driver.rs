@@ -648,6 +648,13 @@ impl Driver {
         Ok(!said.is_empty())
     }
 
+    /// Whether the term of the entry before the log's first one is in damage that was stepped over: without it nobody
+    /// can be sent entries from the first one on.
+    fn lacks_term_before(&self, first: Seq) -> bool {
+        let before = Seq(first.0.saturating_sub(1));
+        matches!(self.storage.log.term_of(before), Err(LogError::Purged { .. }))
+    }
+
     /// Tells others what it is now.
     fn tell(&mut self) {
         let first = self.storage.log.first_seq();
@@ -662,12 +669,17 @@ impl Driver {
         } else if now.saturating_sub(self.led_until) >= self.inbox.election_timeout() * LEADERLESS_TIMEOUTS {
             self.shown = self.shown.min(self.member.committed());
         }
+        let leads = self.member.role() == Role::Leader;
+        let progress = if leads { self.member.progress() } else { Vec::new() };
+        let left_behind = progress
+            .iter()
+            .filter(|member| member.next < first || member.next == first && self.lacks_term_before(first))
+            .map(|member| member.id)
+            .collect();
         let mut standing = self.inbox.standing.lock();
         self.applied_by_others.clear();
         self.applied_by_others
             .extend(standing.progress.iter().map(|member| (member.id, member.applied)));
-        let leads = self.member.role() == Role::Leader;
-        let progress = if leads { self.member.progress() } else { Vec::new() };
         let applied = |id: u64| self.applied_by_others.iter().find(|(of, _)| *of == id);
         let now = Standing {
             id: self.own,
@@ -677,11 +689,7 @@ impl Driver {
             term: self.member.term(),
             leader: self.member.leader(),
             reason: self.stands_for,
-            left_behind: progress
-                .iter()
-                .filter(|member| member.next < first)
-                .map(|member| member.id)
-                .collect(),
+            left_behind,
             progress: progress
                 .iter()
                 .map(|member| MemberProgress {

@@ -96,6 +96,19 @@ fn damage_that_is_met_later_is_stepped_over_where_nothing_of_it_is_needed() {
     }
 }
 
+/// A member whose next entry is right behind such damage could neither be sent it nor be told that it fell behind.
+#[test]
+fn of_what_is_stepped_over_later_no_term_is_known() {
+    let (fs, _) = written(Codec::None, 60, 900);
+    let paths = segments(&fs);
+    let log = Log::open(&env(&fs, 9), options(), Seq(50)).unwrap();
+    fs.flip_bit(&paths[0], FRAMES_START + 9, 3).unwrap();
+    assert!(matches!(log.term_of(Seq(1)), Err(LogError::Corrupt { .. })));
+    assert_eq!(log.step_over_damage(Seq(1), Seq(50)).unwrap(), Some(Seq(2)));
+    assert!(matches!(log.term_of(Seq(1)), Err(LogError::Purged { .. })));
+    assert!(log.term_of(Seq(2)).is_ok());
+}
+
 /// Where the frame of an entry begins in a segment.
 fn frame_of(fs: &SimulatedFs, path: &Path, wanted: Seq) -> u64 {
     let mut found = None;
