@@ -270,9 +270,9 @@ impl Log {
         Ok(())
     }
 
-    /// The term of an entry, or of the one before the first. `Purged`, also of the one before the first that can be read
-    /// where that is behind damage met since opening, and is older than the engine's mark was then; `NotAppended`.
-    /// Reads the disk only for what is older than that mark was.
+    /// The term of an entry, or of the one before the first that can be read: of that `Purged` as well, where damage
+    /// was met since opening that is older than the engine's mark was then. `Purged`, `NotAppended`. Reads the disk
+    /// only for what is older than that mark was.
     pub fn term_of(&self, seq: Seq) -> Result<u64> {
         let shared = &*self.shared;
         let last = self.last_seq();

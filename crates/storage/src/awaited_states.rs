@@ -32,8 +32,8 @@ pub struct AwaitedState<'s> {
 }
 
 impl Storage {
-    /// From here on the state of a time is taken as it comes by, or now, if it is the newest. Where it has gone by, that
-    /// is told by what is applied.
+    /// From here on the state of a time is taken as it comes by, or now, if it is the newest. Where it has gone by,
+    /// that is told by what is applied.
     pub fn await_state(&self, time: ClusterTime) -> AwaitedState<'_> {
         let awaited = &self.awaited_states;
         let mut states = awaited.states.lock();

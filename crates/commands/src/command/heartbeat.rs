@@ -7,8 +7,8 @@
 //!
 //! A primary that was deposed, or given up by a forced configuration, may not know it yet and goes on saying so. What
 //! it says of another member's place is of a term that is over, and is not acted on. So where configurations were
-//! forced on two members, the one with the later term takes the other one in: that of the later version, where both were
-//! forced from the same configuration.
+//! forced on two members, the one with the later term takes the other one in: that of the later version, where both
+//! were forced from the same configuration.
 
 use super::membership::{read_config, set};
 use crate::definition::{Access, Command};
