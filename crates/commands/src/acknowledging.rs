@@ -82,6 +82,16 @@ impl Server {
         }
     }
 
+    /// Whether a write concern is about members other than the primary.
+    pub(crate) fn asks_others(&self, concern: &WriteConcern) -> bool {
+        if concern.members == Acknowledging::Primary {
+            return false;
+        }
+        // With arbiters who names none may get `w: 1`.
+        let config = || self.replica_set()?.member().counting_votes().config;
+        !concern.is_implicit || config().is_none_or(|config| config.implicit_default_is_majority())
+    }
+
     /// What a client is told of a write that nobody could be waited for in time to have.
     pub(crate) fn not_acknowledged_in_time(&self, concern: &WriteConcern) -> Document {
         let cannot = self.check_acknowledging(&concern.members).err();

@@ -10,7 +10,6 @@ use crate::client::{Begun, Client, PutOff, WithoutClient};
 use crate::command::default_concerns;
 use crate::command::parameters::set_at_start;
 use crate::concern_waits::{not_in_time, wait_for_concerns};
-use crate::concerns::Acknowledging;
 use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::fail_points::Failure;
@@ -353,8 +352,7 @@ impl<'c> Call<'c> {
             None => writes,
         };
         let concern = &generic.write_concern;
-        let asks_others = concern.members != Acknowledging::Primary;
-        concern.timeout.filter(|_| commits && asks_others)
+        concern.timeout.filter(|_| commits && self.server.asks_others(concern))
     }
 
     /// What only reads is of no use once the client is gone. Without a reply that is of even less use, and must not
