@@ -29,18 +29,28 @@ def refused(server):
     return str(error.value)
 
 
-def damage(data, number, at=70):
-    """Damages the frame in which a document of `shop.a` was inserted, in its payload or elsewhere; answers where it is."""
+def place_of(data, number):
+    """The frame in which a document of `shop.a` was inserted: file and offset."""
     lines = [json.loads(line) for line in tenon("log", "--json", data).stdout.splitlines()]
     entries = [line for line in lines if "seq" in line]
     inserts = lambda entry: any(operation.get("document", {}).get("_id") == number for operation in entry["operations"])
     [hit] = [entry for entry in entries if inserts(entry)]
-    with open(hit["file"], "r+b") as file:
-        file.seek(hit["offset"] + at)
-        byte = file.read(1)[0]
-        file.seek(hit["offset"] + at)
-        file.write(bytes([byte ^ 0xFF]))
     return hit["file"], hit["offset"]
+
+
+def flip(path, place):
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def damage(data, number, at=70):
+    """Damages the frame in which a document of `shop.a` was inserted, in its payload or elsewhere; answers where it is."""
+    path, offset = place_of(data, number)
+    flip(path, offset + at)
+    return path, offset
 
 
 def states_of(data):
@@ -155,7 +165,8 @@ def test_a_last_segment_that_is_gone_is_missed(tmp_path, kind):
         assert numbers(server) == inserted[:-1]
 
 
-def test_a_member_behind_the_damage_copies_all_data(tmp_path):
+@pytest.mark.parametrize("is_at_work", [False, True], ids=["before", "later"])
+def test_a_member_behind_the_damage_copies_all_data(tmp_path, is_at_work):
     with ReplicaSet(tmp_path, 3) as rs:
         first, behind, _ = rs.members
         rs.initiate(rs.config(m1={"priority": 0}, m2={"priority": 0}))
@@ -169,13 +180,20 @@ def test_a_member_behind_the_damage_copies_all_data(tmp_path):
         first.direct.admin.command("fsync")
         insert(20)
         first.kill()
-        damage(first.data, 10)
+        path, offset = place_of(first.data, 10)
+        if not is_at_work:
+            flip(path, offset + 70)
         first.start()
         wait(lambda: first.state() == "PRIMARY", "the damaged one to lead")
+        if is_at_work:
+            # It ended when it was asked for what stands there.
+            flip(path, offset + 70)
         behind.start()
         wait(lambda: (known := rs.consensus().get(behind.number)) and known["instance"] != instance and known["votes"], "a new instance", 120)
         rs.wait_healthy()
         rs.check_equal(validate=False)
+        lines = map(json.loads, first.log.read_text().splitlines())
+        assert [line["id"] for line in lines if line["id"] in (8410016, 8410049)] == [8410049 if is_at_work else 8410016]
 
 
 def test_repair_of_a_member_keeps_what_is_before_the_damage(tmp_path):

@@ -296,6 +296,36 @@ def test_read_concerns_on_every_member(rs, db):
     assert linearizable.find_one() == {"_id": 1}
 
 
+def test_a_moment_that_a_secondary_has_not_come_to_is_waited_for(rs, db):
+    """It was refused as a time to come, and had passed a moment later."""
+    db.c.insert_one({"_id": 1})
+    rs.wait_applied()
+    primary, late = rs.primary, rs.secondaries[0]
+    find = {"find": "c", "$readPreference": {"mode": "nearest"}}
+    # Its state stays as it is until it is unlocked.
+    late.direct.admin.command("fsync", lock=True)
+    try:
+        db.c.insert_one({"_id": 2})
+        shown = send(primary, db.name, {**find, "readConcern": {"level": "snapshot"}})
+        find["readConcern"] = {"level": "snapshot", "atClusterTime": shown["cursor"]["atClusterTime"]}
+        db.c.insert_one({"_id": 3})
+        assert send(late, db.name, {**find, "maxTimeMS": 100})["code"] == 50
+        replies = []
+        waiter = threading.Thread(target=lambda: replies.append(send(late, db.name, {**find, "comment": "waits"})))
+        waiter.start()
+        running = [{"$currentOp": {}}, {"$match": {"command.comment": "waits"}}]
+        wait(lambda: list(late.direct.admin.aggregate(running)), "the read to wait")
+        assert not replies, replies
+    finally:
+        late.direct.admin.command("fsyncUnlock")
+    waiter.join()
+    rs.wait_applied()
+    for reply in (*replies, send(late, db.name, find)):
+        assert reply["ok"] == 1 and reply["cursor"]["firstBatch"] == [{"_id": 1}, {"_id": 2}], reply
+    never = {**find["readConcern"], "atClusterTime": Timestamp(find["readConcern"]["atClusterTime"].time + 3600, 1)}
+    assert send(late, db.name, {**find, "readConcern": never})["code"] == 72
+
+
 def test_a_primary_that_others_left_answers_no_linearizable_reads(rs, db):
     db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1, "n": 1})
     primary, others = rs.primary, rs.secondaries
@@ -462,6 +492,66 @@ def test_write_concerns_are_kept(rs, db):
         assert db.c.find_one({"_id": str(concern)}), "the write is done all the same"
     refused = send(rs.primary, db.name, {"insert": "c", "documents": [{}], "writeConcern": {"w": 51}})
     assert refused["ok"] == 0 and refused["code"] == 9, refused
+
+
+def test_a_write_that_no_majority_takes_is_answered_in_its_time(tmp_path):
+    """It waited until the primary stepped down, whatever its wtimeout said."""
+    with ReplicaSet(tmp_path, election_ms=120_000) as rs:
+        rs.initiate()
+        primary, others = rs.primary, rs.secondaries
+        client = primary.direct
+        client.t.c.insert_many([{"_id": number, "n": 0} for number in range(5)])
+        rs.wait_applied()
+        increment = {"$inc": {"n": 1}}
+        impatient = {"writeConcern": {"w": "majority", "wtimeout": 300}}
+        hold(others)
+        try:
+            for command, done in [
+                ({"insert": "c", "documents": [{"_id": 5}, {"_id": 6}]}, {"n": 2}),
+                # What nobody sees yet is in the way all the same.
+                ({"insert": "c", "documents": [{"_id": 5}]}, {"n": 0}),
+                ({"insert": "c", "documents": [{"_id": 7, "large": "x" * (5 << 20)}]}, {"n": 1}),
+                ({"update": "c", "updates": [{"q": {"_id": 0}, "u": increment}]}, {"n": 1, "nModified": 1}),
+                ({"update": "c", "updates": [{"q": {"_id": {"$lt": 3}}, "u": increment, "multi": True}]}, {"n": 3, "nModified": 3}),
+                ({"update": "c", "updates": [{"q": {"_id": each}, "u": increment} for each in (1, 2)]}, {"n": 2, "nModified": 2}),
+                ({"delete": "c", "deletes": [{"q": {"_id": 4}, "limit": 1}]}, {"n": 1}),
+                ({"findAndModify": "c", "query": {"_id": 0}, "update": increment, "new": True}, {"value": {"_id": 0, "n": 3}}),
+            ]:
+                reply = send(primary, "t", {**command, **impatient})
+                assert reply["ok"] == 1 and {name: reply[name] for name in done} == done, reply
+                assert reply["writeConcernError"]["code"] == 64, reply
+                assert reply["writeConcernError"]["errInfo"]["wtimeout"] is True, reply
+                assert ("writeErrors" in reply) == (done == {"n": 0}), reply
+            # One session, whose second write need not wait for the first.
+            late = client.t.c.with_options(write_concern=WriteConcern("majority", wtimeout=300))
+            for number in (10, 11):
+                with pytest.raises(WTimeoutError):
+                    late.insert_one({"_id": number})
+            with client.start_session() as session:
+                session.start_transaction(write_concern=WriteConcern("majority", wtimeout=300), read_preference=ReadPreference.PRIMARY)
+                client.t.c.insert_one({"_id": 12}, session=session)
+                with pytest.raises(PyMongoError) as unknown:
+                    session.commit_transaction()
+                assert unknown.value.has_error_label("UnknownTransactionCommitResult"), unknown.value
+                # Nor for the commit.
+                with pytest.raises(WTimeoutError):
+                    late.insert_one({"_id": 14}, session=session)
+            assert [each["_id"] for each in client.t.c.find()] == [0, 1, 2, 3, 4], "shown before it stays"
+            # Who cannot be waited for at all is told so.
+            reply = send(primary, "t", {"insert": "c", "documents": [{"_id": 13}], "writeConcern": {"w": 4, "wtimeout": 300}})
+            assert (reply["n"], reply["writeConcernError"]["code"]) == (1, 100), reply
+            # Of a write that asks for the primary alone wtimeout says nothing, and nothing is acknowledged that may be lost.
+            reply = send(primary, "t", {"insert": "c", "documents": [{"_id": 15}], "writeConcern": {"w": 1, "wtimeout": 100}, "maxTimeMS": 1000})
+            assert (reply["ok"], reply["code"]) == (0, 50), reply
+        finally:
+            for each in others:
+                each.process.send_signal(signal.SIGCONT)
+        rs.wait_healthy()
+        found = wait(lambda: len(all_of := list(client.t.c.find({}, {"large": 0}))) == 13 and all_of, "what was written")
+        expected = {0: 3, 1: 2, 2: 2, 3: 0}
+        assert {each["_id"]: each.get("n") for each in found} == {**expected, **dict.fromkeys([5, 6, 7, 10, 11, 12, 13, 14, 15])}
+        assert rs.primary is primary
+        rs.check_equal()
 
 
 def test_a_write_concern_waits_for_members_that_are_down(rs, db):

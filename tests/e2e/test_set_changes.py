@@ -1,5 +1,6 @@
 """How replica sets begin, grow and shrink, and how members get their data: with sets of their own."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,7 +9,7 @@ import threading
 import pytest
 from members import ReplicaSet, code_of, mongosh, refused_code, wait
 from pymongo import MongoClient, ReadPreference, WriteConcern
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 from server import ENGINES, Server, of_extent, send
 
 
@@ -366,6 +367,40 @@ def test_rights_end_with_the_user_on_every_member(tmp_path):
             wait(lambda eve=eve: is_shut_out(eve), "the end of her rights")
         for client in (local, root, *eves):
             client.close()
+
+
+def force(member, config):
+    # It starts anew: the answer may not come.
+    with contextlib.suppress(AutoReconnect):
+        member.direct.admin.command("replSetReconfig", config, force=True)
+
+
+def test_of_two_forced_configurations_one_stays(tmp_path):
+    """Two members with forced configurations took each other's place at the same time, and nobody led."""
+    with ReplicaSet(tmp_path, election_ms=60_000) as rs:
+        rs.initiate()
+        first = rs.primary
+        first.direct.t.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1})
+        rs.wait_applied()
+        left = rs.secondaries
+        config = rs.config(left)
+        first.kill()
+        # Nobody stands for election yet: both are asked as secondaries.
+        forcing = [threading.Thread(target=force, args=(each, {**config, "version": 2})) for each in left]
+        for each in forcing:
+            each.start()
+        for each in forcing:
+            each.join()
+        for each in left:
+            # A configuration is forced.
+            each.wait_log("8410024")
+        rs.wait_healthy()
+        primary = rs.primary
+        assert primary.direct.t.c.find_one({"_id": 1})
+        configs = [each.direct.admin.command("replSetGetConfig")["config"] for each in left]
+        assert configs[0]["version"] == configs[1]["version"] > 10_000, configs
+        primary.direct.t.c.with_options(write_concern=WriteConcern(w=2, wtimeout=60_000)).insert_one({"_id": 2})
+        rs.check_equal()
 
 
 def test_a_configuration_that_cannot_be_used_is_replaced(tmp_path):

@@ -32,9 +32,11 @@ impl Server {
     /// answered, for `writeConcernError`.
     pub(crate) fn wait_acknowledged(&self, call: &Invocation<'_>, seq: Seq) -> Result<Option<Document>> {
         let concern = &call.write_concern;
-        let until = concern
-            .timeout
-            .map(|timeout| call.operation.clock().monotonic() + timeout);
+        // Who has waited for a majority already has so much less time for the rest.
+        let until = call.operation.patient_until().or_else(|| {
+            let timeout = concern.timeout?;
+            Some(call.operation.clock().monotonic() + timeout)
+        });
         if concern.journaled {
             match self.storage.wait_durable_in(&call.operation, seq) {
                 Ok(()) => {}
@@ -76,11 +78,24 @@ impl Server {
                 Ok(Some(write_concern_error(concern, &error)))
             }
             Ok(true) => Ok(None),
-            Ok(false) => {
-                let error = CommandError::new(ErrorCode::WriteConcernFailed, "waiting for replication timed out");
-                Ok(Some(write_concern_error(concern, &error)))
-            }
+            Ok(false) => Ok(Some(write_concern_error(concern, &timed_out()))),
         }
+    }
+
+    /// Whether a write concern is about members other than the primary.
+    pub(crate) fn asks_others(&self, concern: &WriteConcern) -> bool {
+        if concern.members == Acknowledging::Primary {
+            return false;
+        }
+        // With arbiters who names none may get `w: 1`.
+        let config = || self.replica_set()?.member().counting_votes().config;
+        !concern.is_implicit || config().is_none_or(|config| config.implicit_default_is_majority())
+    }
+
+    /// What a client is told of a write that nobody could be waited for in time to have.
+    pub(crate) fn not_acknowledged_in_time(&self, concern: &WriteConcern) -> Document {
+        let cannot = self.check_acknowledging(&concern.members).err();
+        write_concern_error(concern, &cannot.unwrap_or_else(timed_out))
     }
 
     /// Waits on a secondary until it shows what was written until `after`. With `asks` the primary is told to write an
@@ -129,6 +144,10 @@ fn has_enough(wanted: &Acknowledging, config: &SetConfig, member: &Member, stand
         Acknowledging::Mode(mode) => config.mode_is_satisfied(mode, &is_applied).unwrap_or(true),
         Acknowledging::Tags(tags) => config.tags_are_satisfied(tags, &is_applied),
     }
+}
+
+fn timed_out() -> CommandError {
+    CommandError::new(ErrorCode::WriteConcernFailed, "waiting for replication timed out")
 }
 
 /// What a client is told of a write concern that was not met.

@@ -11,6 +11,8 @@ const BYTES_MAX: usize = 4 * 1024 * 1024;
 pub struct ChangedAhead {
     documents: Vec<Changed>,
     bytes: usize,
+    /// There may be others that are not among them.
+    has_more: bool,
 }
 
 /// A document before and after a change; `None` where it is not there.
@@ -53,8 +55,19 @@ impl ChangedAhead {
         self.bytes > BYTES_MAX
     }
 
+    /// Others may have been changed, too.
+    pub fn lose_track(&mut self) {
+        self.has_more = true;
+    }
+
+    /// Whether any document may be one of them.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
     /// Forgets all: they are what readers see.
     pub fn clear(&mut self) {
+        self.has_more = false;
         self.documents.clear();
         self.bytes = 0;
     }

@@ -40,6 +40,12 @@ pub(crate) fn wait_for_concerns(
     invocation.server.wait_acknowledged(invocation, seq)
 }
 
+/// What a call is told, beside what it did, that has written or seen what no majority had when `wtimeout` was over.
+pub(crate) fn not_in_time(invocation: &Invocation<'_>, result: &Result<()>) -> Option<Document> {
+    let is_told = !result.as_ref().is_err_and(CommandError::is_fatal);
+    is_told.then(|| invocation.server.not_acknowledged_in_time(&invocation.write_concern))
+}
+
 fn wait_for_read_concern(invocation: &Invocation<'_>, result: &Result<()>) -> Result<()> {
     let deployment = invocation.server.deployment();
     if result.is_err() || invocation.transaction_fields.is_some() || !deployment.journal {

@@ -9,14 +9,15 @@ use crate::audited::AuditEvent;
 use crate::client::{Begun, Client, PutOff, WithoutClient};
 use crate::command::default_concerns;
 use crate::command::parameters::set_at_start;
-use crate::concern_waits::wait_for_concerns;
-use crate::definition::Command;
+use crate::concern_waits::{not_in_time, wait_for_concerns};
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::fail_points::Failure;
 use crate::generic::Generic;
 use crate::in_session;
 use crate::invocation::{Invocation, Report};
 use crate::logger::Logger;
+use crate::metrics::OperationKind;
 use crate::not_built;
 use crate::profiler::Setting;
 use crate::reply::Reply;
@@ -327,6 +328,7 @@ impl<'c> Call<'c> {
         if generic.max_time_ms > 0 && self.command.name != "getMore" {
             operation.set_deadline_ms(generic.max_time_ms);
         }
+        operation.set_commit_patience(self.commit_patience(generic));
         let begun = Begun {
             command: self.command.name,
             database: generic.database,
@@ -339,6 +341,22 @@ impl<'c> Call<'c> {
         };
         let is_new_use = self.server.begin(self.client, &operation, &begun);
         (operation, started, is_new_use)
+    }
+
+    /// How long a write of documents waits for others to have it: `wtimeout`, of which the client is told then. What
+    /// defines collections, users and the like goes on from what it has written, and waits for that as long as it may.
+    /// So does who asks for no more than the primary: `wtimeout` says nothing of that, and what is acknowledged stays.
+    fn commit_patience(&self, generic: &Generic<'_>) -> Option<Duration> {
+        let writes = matches!(
+            self.command.kind,
+            OperationKind::Insert | OperationKind::Update | OperationKind::Remove
+        );
+        let commits = match generic.transaction.and_then(TransactionFields::transaction_number) {
+            Some(_) => self.command.in_transactions == InTransactions::Ends,
+            None => writes,
+        };
+        let concern = &generic.write_concern;
+        concern.timeout.filter(|_| commits && self.server.asks_others(concern))
     }
 
     /// What only reads is of no use once the client is gone. Without a reply that is of even less use, and must not
@@ -384,11 +402,17 @@ impl<'c> Call<'c> {
         if self.command.has_write_concern {
             self.client.only_waits();
         }
-        // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too.
-        if let Err(error) = self.server.storage.wait_observed(&invocation.operation) {
-            result = result.and(Err(error.into()));
-        }
-        let waited = wait_for_concerns(invocation, &result, generic.has_write_concern);
+        // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too;
+        // and that it may not stay, where the time for that is over.
+        let waited = match self.server.storage.wait_observed_patiently(&invocation.operation) {
+            Ok(false) => Ok(not_in_time(invocation, &result)),
+            observed => {
+                if let Err(error) = observed {
+                    result = result.and(Err(error.into()));
+                }
+                wait_for_concerns(invocation, &result, generic.has_write_concern)
+            }
+        };
         // What a fail point injects is told of a call that came so far, and had none of its own.
         let injected = running
             .failure

@@ -34,7 +34,9 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         id: call.session.expect("checked with the other fields"),
         user: call.rights.session_user(),
     };
-    let session = server.sessions.check_out(key, &call.operation, &server.storage)?;
+    let session = server
+        .sessions
+        .check_out(key, fields.number, &call.operation, &server.storage)?;
     if !fields.is_transaction {
         // Before the record is read.
         let leadership = server.storage.leadership();
@@ -50,9 +52,10 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         });
         call.in_session = Some(session);
         let result = carry_out(call, reply);
-        // An operation that is interrupted does not wait for what it has written.
+        // An operation that is interrupted, or has lost patience, has not waited for what it has written.
+        let has_waited = call.operation.check_now().is_ok() && !call.operation.is_ahead();
         let session = call.in_session.take();
-        if let Some(session) = session.filter(|_| call.operation.check_now().is_ok()) {
+        if let Some(session) = session.filter(|_| has_waited) {
             session.end_write();
         }
         return result;
@@ -74,10 +77,10 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 /// Runs a command outside transactions: what it has written has taken effect on return, or the wait for that has ended
-/// as the error says.
+/// as the error says, or with the call's patience: then it is ahead.
 fn carry_out(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let result = (call.command.run)(call, reply);
-    result.and(call.settle())
+    result.and(call.settle_at_last())
 }
 
 /// A statement of a transaction.

@@ -306,6 +306,10 @@ impl<'i> Invocation<'i> {
         self.report.users_changed |= namespace.is_about_access();
         self.report.cluster_parameters_changed |= is_about_cluster_parameters(namespace);
         self.report.default_concerns_changed |= is_about_defaults(namespace);
+        if self.report.cluster_parameters_changed || self.report.default_concerns_changed {
+            // What this server takes up itself when the call ends has taken effect by then.
+            self.operation.set_commit_patience(None);
+        }
     }
 
     /// A reader of this command's own fields.
@@ -468,6 +472,18 @@ impl<'i> Invocation<'i> {
     pub fn settle(&self) -> Result<()> {
         self.changed_ahead.borrow_mut().clear();
         Ok(self.server.storage.wait_ahead(&self.operation)?)
+    }
+
+    /// As [`Invocation::settle`], for who does not look for documents any more: where the call has no patience left,
+    /// what it has committed stays ahead.
+    pub fn settle_at_last(&self) -> Result<()> {
+        self.server.storage.wait_ahead_patiently(&self.operation)?;
+        let mut changed = self.changed_ahead.borrow_mut();
+        match self.operation.is_ahead() {
+            true => changed.lose_track(),
+            false => changed.clear(),
+        }
+        Ok(())
     }
 
     /// After something that others have written was in the way, before documents are looked for again: readers see what

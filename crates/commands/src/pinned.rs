@@ -128,6 +128,12 @@ impl PinnedStates {
         Ok(PinnedState { view, time })
     }
 
+    /// The state of a time that is about to be asked for.
+    pub fn keep(&self, time: ClusterTime, view: PinnedView, now: Duration) {
+        let gone = self.states.lock().keep(time, view, now + KEPT_FOR);
+        drop(gone);
+    }
+
     /// Gives up what nobody has asked for in a while.
     pub fn expire(&self, now: Duration) {
         let gone = self.states.lock().expire(now);

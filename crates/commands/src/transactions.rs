@@ -142,8 +142,14 @@ pub struct CheckedOut {
 }
 
 impl ServerSessions {
-    /// Takes a session for an operation, and waits while another one has it.
-    pub fn check_out(&self, key: SessionKey, operation: &Arc<Operation>, storage: &Storage) -> Result<CheckedOut> {
+    /// Takes a session for an operation under a number, and waits while another one has it.
+    pub fn check_out(
+        &self,
+        key: SessionKey,
+        number: i64,
+        operation: &Arc<Operation>,
+        storage: &Storage,
+    ) -> Result<CheckedOut> {
         let session = self
             .sessions
             .lock()
@@ -162,7 +168,9 @@ impl ServerSessions {
         }
         self.take_up(&mut state, storage.session(&key).as_ref());
         state.operation = Some(operation.clone());
-        let is_in_doubt = state.has_stray_write || matches!(state.phase, Phase::InDoubt);
+        // What a write or a commit under an older number came to nobody can ask any more.
+        let has_stray = state.has_stray_write || matches!(state.phase, Phase::InDoubt);
+        let is_in_doubt = has_stray && number <= state.number;
         drop(state);
         let checked_out = CheckedOut {
             session,
@@ -199,6 +207,9 @@ impl ServerSessions {
         let was_committed = record.txn_number == state.number && record.is_transaction;
         if !is_newer && !was_committed {
             return;
+        }
+        if was_committed && matches!(state.phase, Phase::InDoubt) {
+            self.counters.committed.add(1);
         }
         self.end(state);
         state.number = record.txn_number;
@@ -466,7 +477,7 @@ impl CheckedOut {
         if matches!(state.phase, Phase::Open(_)) {
             self.counters.aborted.add(1);
         }
-        (state.number, state.phase) = (number, Phase::Writes);
+        (state.number, state.phase, state.has_stray_write) = (number, Phase::Writes, false);
     }
 }
 

@@ -292,7 +292,7 @@ mod tests {
         let separators = Separators::from_keys(&[&[1][..], &[2], &[3]]);
         let leaves = [
             Child::Leaf(Arc::new(Leaf::empty(Box::default()))),
-            Child::Leaf(Arc::new(Leaf::on_disk(low(1), block(101, 1)))),
+            Child::Leaf(Arc::new(Leaf::on_disk(low(1), block(101, 1), 0))),
             Child::Leaf(Arc::new(Leaf::empty(low(2)))),
             stored(3, 0),
         ];

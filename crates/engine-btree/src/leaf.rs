@@ -106,6 +106,9 @@ pub(crate) struct Leaf {
     pub(crate) view: Rcu<LeafView>,
     /// For the replacement policy: rises when read, falls when the hand passes.
     pub(crate) warmth: AtomicU8,
+    /// 0; or the level of the inner page whose place it has, as that is damaged: the delta is what was written below
+    /// it, and the base never comes into memory, as the block (`disk_image`) is no leaf's.
+    pub(crate) level: u8,
     /// A key that belongs here, and none that is written through a short cut lies below it; finds the leaf's place in
     /// the tree.
     pub(crate) low: Box<[u8]>,
@@ -425,9 +428,11 @@ impl Leaf {
         Self::with(low, Base::Empty, None)
     }
 
-    /// A leaf whose image is on disk.
-    pub(crate) fn on_disk(low: Box<[u8]>, address: BlockAddr) -> Self {
-        Self::with(low, Base::OnDisk(address), Some(address))
+    /// A leaf whose image is on disk, or what takes writes in the place of a damaged inner page of a level.
+    pub(crate) fn on_disk(low: Box<[u8]>, address: BlockAddr, level: u8) -> Self {
+        let mut leaf = Self::with(low, Base::OnDisk(address), Some(address));
+        leaf.level = level;
+        leaf
     }
 
     pub(crate) fn with(low: Box<[u8]>, base: Base, disk_image: Option<BlockAddr>) -> Self {
@@ -458,6 +463,7 @@ impl Leaf {
                 saved_bytes: 0,
             }),
             warmth: AtomicU8::new(1),
+            level: 0,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
 use crate::workers::{Class, Workers};
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Sections, Source};
 use bytes::Bytes;
-use engine::{EngineError, EngineStatus, Result, Seq};
+use engine::{EngineError, EngineStatus, ErrorKind, Result, Seq};
 use rcu::Guard;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -397,7 +397,7 @@ impl Pages {
     }
 
     /// Brings a child that a way down met on disk into memory. A leaf comes with its rows when `rows` says so;
-    /// otherwise as a place to write to.
+    /// otherwise as a place to write to. Such a place comes for an inner page that is damaged, too.
     pub(crate) fn bring_in(
         &self,
         tree: &Arc<Tree>,
@@ -419,11 +419,16 @@ impl Pages {
             is_on_disk_at(tree.descend(target, level, &guard).child, address)
         };
         let (inner, image, bytes) = if level > 0 {
-            let Some(inner) = read_what_is_there(|| self.read_inner(tree, address, level), is_there)? else {
-                return Ok(());
-            };
-            let bytes = inner.memory_bytes();
-            (Some(Child::Inner(Arc::new(inner))), None, bytes)
+            match read_what_is_there(|| self.read_inner(tree, address, level), is_there) {
+                Ok(Some(inner)) => {
+                    let bytes = inner.memory_bytes();
+                    (Some(Child::Inner(Arc::new(inner))), None, bytes)
+                }
+                Ok(None) => return Ok(()),
+                // Whoever reads below it is told, and who writes goes on: the log has what he writes.
+                Err(error) if rows == LoadRows::NotYet && error.kind() == ErrorKind::Corrupt => (None, None, 0),
+                Err(error) => return Err(error),
+            }
         } else if rows != LoadRows::NotYet {
             let near = if rows == LoadRows::Wanted {
                 Near::Nothing
@@ -449,7 +454,7 @@ impl Pages {
             self.cache.account_inner(tree, bytes as isize);
             return Ok(());
         }
-        let leaf = Arc::new(new_leaf(&descent, address, image));
+        let leaf = Arc::new(new_leaf(&descent, address, level, image));
         self.cache.account(tree, (bytes + leaf.overhead_bytes()) as isize, 0);
         descent.cell.replace(Child::Leaf(leaf.clone()), &guard);
         drop(structure);
@@ -564,7 +569,8 @@ impl Pages {
         if !is_it {
             return false;
         }
-        descent.cell.replace(Child::OnDisk { address, level: 0 }, &guard);
+        let level = leaf.level;
+        descent.cell.replace(Child::OnDisk { address, level }, &guard);
         leaf.view.replace(LeafView::retired(), &guard);
         state.in_clock = false;
         self.cache
@@ -635,10 +641,10 @@ pub(crate) enum LoadRows {
     NotYet,
 }
 
-fn new_leaf(descent: &Descent<'_>, address: BlockAddr, image: Option<LeafImage>) -> Leaf {
+fn new_leaf(descent: &Descent<'_>, address: BlockAddr, level: u8, image: Option<LeafImage>) -> Leaf {
     let low = descent.low.map_or_else(Vec::new, Fence::to_vec).into_boxed_slice();
     match image {
-        None => Leaf::on_disk(low, address),
+        None => Leaf::on_disk(low, address, level),
         Some(image) => Leaf::with(low, Base::Image(image), Some(address)),
     }
 }

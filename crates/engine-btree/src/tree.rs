@@ -8,7 +8,8 @@
 //! Lock order: `structure`, then one leaf's `state`. Neither is held across I/O.
 //!
 //! Invariants:
-//! - the children of an inner node part its key range at its separators, and are all one level below;
+//! - the children of an inner node part its key range at its separators, and are all one level below, also a leaf that
+//!   takes the place of a damaged page (`Leaf::level`);
 //! - a node that is not `dirty` is on disk as it is in memory, children's addresses included (`address`);
 //! - above a dirty node every node is dirty.
 

@@ -69,7 +69,9 @@ impl Segment {
 
     /// Remembers where the frames behind damage start, so that readers need not pass it.
     pub fn mark_behind_damage(&self, first: Seq, offset: u64) {
-        self.marks.lock().push((first, offset));
+        let mut marks = self.marks.lock();
+        let place = marks.partition_point(|&(known, _)| known < first);
+        marks.insert(place, (first, offset));
     }
 
     /// A frame start at or before `seq`, as near as is remembered.

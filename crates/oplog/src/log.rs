@@ -9,6 +9,7 @@
 //! before. `buffered` is the bytes from `durable` to `last`. Once `failure` is set nothing is acknowledged any more.
 
 mod append;
+mod damage;
 mod readers;
 mod room;
 mod states;
@@ -83,8 +84,8 @@ pub(crate) struct Shared {
     /// The newest one, perhaps not yet on disk.
     hard_state: Mutex<Option<HardState>>,
     damages: Vec<LogError>,
-    /// Behind the last of them.
-    readable_from: Seq,
+    /// Behind the last of them, and of those that were stepped over since.
+    readable_from: AtomicU64,
     may_lack_consensus: bool,
     states_appended: AtomicU64,
     states_durable: AtomicU64,
@@ -180,7 +181,7 @@ impl Log {
             truncation_count: AtomicUsize::new(0),
             hard_state: Mutex::new(found.state),
             damages: found.damages,
-            readable_from: found.readable_from,
+            readable_from: AtomicU64::new(found.readable_from.0),
             may_lack_consensus: found.may_lack_consensus,
             states_appended: AtomicU64::new(0),
             states_durable: AtomicU64::new(0),
@@ -273,8 +274,9 @@ impl Log {
         Ok(())
     }
 
-    /// The term of an entry, or of the one before the first that can be read. `Purged`, `NotAppended`. Reads the disk
-    /// only for what is older than the engine's mark was at opening.
+    /// The term of an entry, or of the one before the first that can be read: of that `Purged` as well, where damage
+    /// was met since opening that is older than the engine's mark was then. `Purged`, `NotAppended`. Reads the disk
+    /// only for what is older than that mark was.
     pub fn term_of(&self, seq: Seq) -> Result<u64> {
         let shared = &*self.shared;
         let last = self.last_seq();
@@ -348,7 +350,8 @@ impl Log {
     /// The first entry from which on all can be read, as far as is known: behind what was stepped over; the one to come
     /// when there is none.
     pub fn first_seq(&self) -> Seq {
-        self.shared.first_seq().max(self.shared.readable_from)
+        let readable_from = Seq(self.shared.readable_from.load(Ordering::Acquire));
+        self.shared.first_seq().max(readable_from)
     }
 
     /// Bytes of history that purging leaves.

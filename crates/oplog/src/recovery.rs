@@ -376,7 +376,11 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, options: &LogOptio
 /// the engine. `None` where no entry is missing, and where the log may end.
 ///
 /// Errors: `Corrupt` when an entry that is needed lies in the damage.
-fn behind_damage(scanner: &mut Scanner, durable: Seq, engine_ahead: EngineAhead) -> Result<Option<(u64, Seq)>> {
+pub(crate) fn behind_damage(
+    scanner: &mut Scanner,
+    durable: Seq,
+    engine_ahead: EngineAhead,
+) -> Result<Option<(u64, Seq)>> {
     let (offset, due) = (scanner.offset(), scanner.next_seq());
     if due > durable {
         return Ok(None);

@@ -19,14 +19,15 @@ pub trait LogView {
     /// the entries that the log recycles.
     ///
     /// # Errors
-    /// A sentence: the log could not be read. A member that cannot tell its own terms must not vote, and panics.
+    /// A sentence: the log could not be read. A member that cannot tell its own terms must not vote, and panics; but
+    /// for those of entries that the log keeps no more when it has answered ([`LogView::first`]).
     fn term(&self, seq: Seq) -> Result<u64, String>;
 
     /// Hands over what the entries from `from` on say, up to `to` and not that one, as many as fit into `bytes_max` and
     /// one at least. Who does not fills messages in when they leave ([`crate::Message::fill`]).
     ///
     /// # Errors
-    /// A sentence: the log could not be read.
+    /// A sentence: the log could not be read, as of [`LogView::term`].
     fn read(&self, _from: Seq, _to: Seq, _bytes_max: u64, _put: &mut dyn FnMut(Bytes)) -> Result<(), String> {
         Ok(())
     }
@@ -57,7 +58,16 @@ impl<L: LogView> View<L> {
             return Err(StorageError::Unavailable.into());
         }
         let term = self.log.term(Seq(seq));
-        term.map_err(|error| raft::Error::Store(StorageError::Other(error.into())))
+        term.map_err(|error| self.unreadable(seq, error))
+    }
+
+    /// An entry could not be read.
+    fn unreadable(&self, seq: u64, error: String) -> raft::Error {
+        let error = match seq < self.log.first().0 {
+            true => StorageError::Compacted,
+            false => StorageError::Other(error.into()),
+        };
+        raft::Error::Store(error)
     }
 }
 
@@ -90,7 +100,7 @@ impl<L: LogView> raft::Storage for View<L> {
             let read = self
                 .log
                 .read(Seq(low), Seq(high), bytes_max, &mut |bytes| said.push(bytes));
-            read.map_err(|error| raft::Error::Store(StorageError::Other(error.into())))?;
+            read.map_err(|error| self.unreadable(low, error))?;
         }
         let high = match said.len() as u64 {
             0 => high,

@@ -709,7 +709,7 @@ fn open_storage(
         let why = doc! { "error": error.to_string() };
         waits.log(id::APPLYING_WAITS, "follower", message, why);
     }));
-    options.on_log_shortage = Some(crate::start_lines::log_shortage(logger.clone()));
+    crate::start_lines::tell_of_log(&mut options, logger);
     options.on_ttl_failure = Some(Arc::new(move |namespace, error| {
         let attributes = doc! { "namespace": namespace.as_str(), "error": error.to_string() };
         let message = "Expired documents could not be read and stay; the pass goes on";

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{LogShortageHandler, RecoveryProgress};
+use storage::{LogDamageHandler, LogShortageHandler, RecoveryProgress, StorageOptions};
 
 /// Fewer descriptors than this deserve a warning.
 const DESCRIPTORS_ADVISED: u64 = 64_000;
@@ -56,8 +56,14 @@ fn passed_over(names: impl Iterator<Item = OsString>, scripts: &Path) -> Option<
     })
 }
 
+/// What becomes of the log while the server works is told by lines of the server's log.
+pub(crate) fn tell_of_log(options: &mut StorageOptions, logger: &Arc<Logger>) {
+    options.on_log_shortage = Some(log_shortage(logger.clone()));
+    options.on_log_damage = Some(log_damage(logger.clone()));
+}
+
 /// Tells of a log without room on its disk.
-pub(crate) fn log_shortage(logger: Arc<Logger>) -> LogShortageHandler {
+fn log_shortage(logger: Arc<Logger>) -> LogShortageHandler {
     Arc::new(move |shortage| {
         let message = match shortage.is_short {
             true => {
@@ -67,6 +73,15 @@ pub(crate) fn log_shortage(logger: Arc<Logger>) -> LogShortageHandler {
         };
         let attributes = doc! { "historyGivenUpBytes": shortage.history_given_up_bytes as i64 };
         logger.log(id::LOG_LACKS_ROOM, "checkpointer", message, attributes);
+    })
+}
+
+/// Tells of damage in the log that was met while the server works.
+fn log_damage(logger: Arc<Logger>) -> LogDamageHandler {
+    Arc::new(move |damage, first| {
+        let message = "The log is damaged where this server does not need it; what history and other members can read begins behind that place";
+        let attributes = doc! { "damage": damage.to_string(), "first": first.0 as i64 };
+        logger.log(id::HISTORY_DAMAGED, "consensus", message, attributes);
     })
 }
 

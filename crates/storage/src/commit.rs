@@ -87,7 +87,7 @@ impl Storage {
             if mutated!(ForgetsPending) {
                 self.pending.remove(seq, effect.batch());
             }
-            pipeline.queue.lock().push_back(Proposed { seq, effect });
+            pipeline.enqueue(seq, effect);
             entry.epoch = Some(pipeline.epoch());
             drop(order);
             self.consensus.wake();
@@ -108,7 +108,7 @@ impl Storage {
             }
             busy => {
                 drop(busy);
-                pipeline.queue.lock().push_back(Proposed { seq, effect });
+                pipeline.enqueue(seq, effect);
                 drop(order);
                 let mut applied = pipeline.applying.lock();
                 self.apply_committed(&mut applied)?;
@@ -174,7 +174,7 @@ impl Storage {
         if self.pending.is_used() {
             self.add_pending(seq, &effect);
         }
-        self.pipeline.queue.lock().push_back(Proposed { seq, effect });
+        self.pipeline.enqueue(seq, effect);
         self.consensus.wake();
         self.apply_committed(applied)?;
         Ok(seq)
@@ -192,7 +192,7 @@ impl Storage {
     /// Applies what is committed, in the order of the queue.
     pub(crate) fn apply_committed(&self, applied: &mut Applied) -> Result<(), StorageError> {
         self.check_not_stopped()?;
-        while let Some(Proposed { seq, effect }) = self.take_committed() {
+        while let Some(Proposed { seq, effect, .. }) = self.take_committed() {
             self.enter(applied, seq, effect)?;
         }
         Ok(())
@@ -233,11 +233,7 @@ impl Storage {
         if !self.pipeline.is_drained() {
             return None;
         }
-        let mut queue = self.pipeline.queue.lock();
-        match queue.front() {
-            Some(proposed) if self.pipeline.is_committed(proposed.seq) => queue.pop_front(),
-            _ => None,
-        }
+        self.pipeline.dequeue_committed()
     }
 
     /// Applies, publishes and installs an effect. By recovery, too.
@@ -264,6 +260,7 @@ impl Storage {
         }
         let changes_access = effect.changes_access();
         effect.install(self, seq, applied);
+        self.take_awaited_state(time);
         // Not before readers see the change: whoever counts first and reads then would keep what was there before.
         if changes_access {
             self.access_changes.fetch_add(1, Ordering::SeqCst);
@@ -287,11 +284,18 @@ impl Storage {
         self.apply_committed(&mut applied)
     }
 
-    /// Waits until an entry has taken effect, as long as the operation may, and not beyond `until` (monotonic). Answers
-    /// whether it has: a follower takes the log long before where it applies with a delay.
-    pub(crate) fn wait_applied(&self, op: &Operation, seq: Seq, until: Duration) -> Result<bool, StorageError> {
+    /// Waits until an entry has taken effect, as long as the operation may, and not beyond `until` (monotonic).
+    /// Answers whether it has: a follower takes the log long before where it applies with a delay. With an epoch as
+    /// [`Storage::wait_applied_in`].
+    pub(crate) fn wait_applied(
+        &self,
+        op: &Operation,
+        seq: Seq,
+        epoch: Option<u64>,
+        until: Duration,
+    ) -> Result<bool, StorageError> {
         let is_late = Cell::new(false);
-        let waited = self.wait_installed(seq, None, &|| {
+        let waited = self.wait_installed(seq, epoch, &|| {
             op.check_now()?;
             is_late.set(op.clock().monotonic() >= until);
             match is_late.get() {
@@ -312,6 +316,15 @@ impl Storage {
         self.wait_installed(seq, epoch, &|| Ok(op.check_now()?))
     }
 
+    /// As [`Storage::wait_applied_in`], and no longer than the operation has patience. Answers whether the entry has
+    /// taken effect; else it goes its way, and may stay in memory for long: where much does, patience does not end.
+    pub(crate) fn wait_applied_patiently(&self, op: &Operation, seq: Seq, epoch: u64) -> Result<bool, StorageError> {
+        match op.patient_until() {
+            Some(until) if !self.pipeline.is_full() => self.wait_applied(op, seq, Some(epoch), until),
+            _ => self.wait_applied_in(op, seq, Some(epoch)).map(|()| true),
+        }
+    }
+
     /// Waits until the entry has taken effect that was proposed in an epoch, whatever becomes of the operation.
     pub(crate) fn wait_stays(&self, seq: Seq, epoch: Option<u64>) -> Result<(), StorageError> {
         self.wait_installed(seq, epoch, &|| Ok(()))
@@ -322,6 +335,15 @@ impl Storage {
         match op.observed() {
             (Seq::ZERO, _) => Ok(()),
             (seq, epoch) => self.wait_applied_in(op, seq, Some(epoch)),
+        }
+    }
+
+    /// As [`Storage::wait_observed`], and no longer than the operation has patience. Answers whether all of it has
+    /// taken effect.
+    pub fn wait_observed_patiently(&self, op: &Operation) -> Result<bool, StorageError> {
+        match op.observed() {
+            (Seq::ZERO, _) => Ok(true),
+            (seq, epoch) => self.wait_applied_patiently(op, seq, epoch),
         }
     }
 

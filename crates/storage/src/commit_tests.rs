@@ -461,7 +461,7 @@ fn nobody_goes_on_before_an_effect_is_installed() {
         }
         assert_eq!(storage.newest().seq, seq);
         assert!(storage.catalog().collection(&ns("c")).is_none());
-        assert!(!storage.wait_applied(&op, seq, Duration::ZERO).unwrap());
+        assert!(!storage.wait_applied(&op, seq, None, Duration::ZERO).unwrap());
         assert!(storage.applied().seq < seq);
         assert!(storage.history_end(HistoryExtent::Applied) < seq);
         let hurried = machine.operation();
@@ -471,7 +471,7 @@ fn nobody_goes_on_before_an_effect_is_installed() {
         drop(held);
         committer.join().unwrap().unwrap();
         maker.join().unwrap().unwrap();
-        assert!(storage.wait_applied(&op, seq, Duration::ZERO).unwrap());
+        assert!(storage.wait_applied(&op, seq, None, Duration::ZERO).unwrap());
         storage.wait_shown(&op).unwrap();
         assert!(storage.catalog().collection(&ns("c")).is_some());
         assert_eq!((storage.applied(), storage.newest().seq), (storage.newest(), seq));

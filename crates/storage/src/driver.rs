@@ -18,10 +18,9 @@ use crate::membership::Membership;
 use crate::pipeline::Leads;
 use crate::standing::{ElectionReason, MemberProgress, Standing};
 use crate::storage::Storage;
-use crate::voter::{Event, Inbox, Voter, begin_with};
+use crate::voter::{Event, Inbox, Voter, begin_with, read_some};
 use crate::{KillFlag, StorageError};
 use bson::rawdoc;
-use bytes::Bytes;
 use engine::Seq;
 use oplog::LogError;
 use repl::{Elected, Message, Outputs, ReplError, Role};
@@ -30,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Bytes of entries that one message carries at most, beyond one entry: far below what a message may have.
-const FILLED_BYTES_MAX: usize = 16 << 20;
+const FILLED_BYTES_MAX: u64 = 16 << 20;
 
 /// How often a member that applies with a delay, or waits for space, looks whether the time has come.
 const DELAY_STEP: Duration = Duration::from_millis(250);
@@ -129,7 +128,7 @@ impl Storage {
             }
             None => {
                 self.wait_for_leader();
-                let begun = begin_with(self.log.clone(), own, members, self.last_seq(), self.env.random.clone());
+                let begun = begin_with(self, own, members, self.last_seq());
                 (begun.map_err(|error| self.consensus_failed(&error))?, Leads::No)
             }
         };
@@ -581,7 +580,7 @@ impl Driver {
         let drained = pipeline.is_drained();
         storage.set_leads(&mut order.leads, Leads::No);
         order.new_term = None;
-        pipeline.queue.lock().clear();
+        pipeline.clear_queue();
         storage.pending.clear();
         storage.sessions.clear_proposed();
         if drained {
@@ -639,24 +638,21 @@ impl Driver {
         let Some((first, count)) = message.unfilled() else {
             return Ok(true);
         };
-        let mut said: Vec<Bytes> = Vec::with_capacity(count);
-        let mut bytes_left = FILLED_BYTES_MAX;
-        for entry in self.storage.log.read_appended(first)?.take(count) {
-            let bytes = match entry {
-                Ok((_, bytes)) => bytes,
-                Err(_) if !said.is_empty() => break,
-                Err(error) => return Err(error),
-            };
-            if !said.is_empty() && bytes.len() > bytes_left {
-                break;
-            }
-            bytes_left = bytes_left.saturating_sub(bytes.len());
-            said.push(bytes);
-        }
+        let log = &self.storage.log;
+        let said = self
+            .storage
+            .read_past_damage(first, || read_some(log, first, count, FILLED_BYTES_MAX))?;
         message.keep(said.len());
         let place = |seq: Seq| (seq.0 - first.0) as usize;
         message.fill(|seq| said.get(place(seq)).cloned().unwrap_or_default());
         Ok(!said.is_empty())
+    }
+
+    /// Whether the term of the entry before the log's first one is in damage that was stepped over: without it nobody
+    /// can be sent entries from the first one on.
+    fn lacks_term_before(&self, first: Seq) -> bool {
+        let before = Seq(first.0.saturating_sub(1));
+        matches!(self.storage.log.term_of(before), Err(LogError::Purged { .. }))
     }
 
     /// Tells others what it is now.
@@ -673,12 +669,17 @@ impl Driver {
         } else if now.saturating_sub(self.led_until) >= self.inbox.election_timeout() * LEADERLESS_TIMEOUTS {
             self.shown = self.shown.min(self.member.committed());
         }
+        let leads = self.member.role() == Role::Leader;
+        let progress = if leads { self.member.progress() } else { Vec::new() };
+        let left_behind = progress
+            .iter()
+            .filter(|member| member.next < first || member.next == first && self.lacks_term_before(first))
+            .map(|member| member.id)
+            .collect();
         let mut standing = self.inbox.standing.lock();
         self.applied_by_others.clear();
         self.applied_by_others
             .extend(standing.progress.iter().map(|member| (member.id, member.applied)));
-        let leads = self.member.role() == Role::Leader;
-        let progress = if leads { self.member.progress() } else { Vec::new() };
         let applied = |id: u64| self.applied_by_others.iter().find(|(of, _)| *of == id);
         let now = Standing {
             id: self.own,
@@ -688,11 +689,7 @@ impl Driver {
             term: self.member.term(),
             leader: self.member.leader(),
             reason: self.stands_for,
-            left_behind: progress
-                .iter()
-                .filter(|member| member.next < first)
-                .map(|member| member.id)
-                .collect(),
+            left_behind,
             progress: progress
                 .iter()
                 .map(|member| MemberProgress {

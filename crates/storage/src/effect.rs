@@ -238,6 +238,16 @@ impl Effect {
         &self.overlay.batch
     }
 
+    /// Bytes that its batch keeps in memory until it is applied.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        let bytes = |op: &Op| match op {
+            Op::Put(_, key, value) => key.len() + value.len(),
+            Op::Delete(_, key) => key.len(),
+            _ => 0,
+        };
+        self.batch().ops().iter().map(|op| bytes(op) as u64).sum()
+    }
+
     /// What engines refuse for its length is refused before the log has the entry: behind that every server would meet
     /// it in the engine, and stop, each time it is started.
     ///

@@ -15,6 +15,7 @@
 //! Invariant: the engine's state at `Seq` s is the fold of `fold.rs` over the log's entries up to s.
 
 mod apply;
+mod awaited_states;
 mod background;
 mod backup;
 mod barrier;
@@ -56,6 +57,7 @@ mod index_signature;
 mod interrupt;
 pub mod limits;
 mod local_capped;
+mod log_damage;
 mod log_sync;
 mod membership;
 mod memory;
@@ -101,6 +103,7 @@ mod simulator;
 #[cfg(test)]
 mod testing;
 
+pub use awaited_states::AwaitedState;
 pub use backup::StorageBackup;
 pub use barrier::WriteBarrier;
 pub use build::CreateIndexesReport;
@@ -148,8 +151,8 @@ pub use sessions::{SessionRecord, StatementKind, StatementResult};
 pub use standing::{ElectionReason, MemberProgress, Standing};
 pub use stats::StorageStats;
 pub use storage::{
-    ApplyWaitHandler, CheckpointFailureHandler, LogShortage, LogShortageHandler, ProgressHandler, RecoveryProgress,
-    Storage, StorageOptions,
+    ApplyWaitHandler, CheckpointFailureHandler, LogDamageHandler, LogShortage, LogShortageHandler, ProgressHandler,
+    RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
 pub use temporary::{Temporary, TemporaryName};

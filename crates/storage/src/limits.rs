@@ -46,6 +46,10 @@ pub const BUILD_CHUNK_BYTES: usize = 1024 * 1024;
 pub const UNITS_AHEAD_MAX: u32 = 256;
 /// Bytes of rows in such units at which it waits, too: they stay in memory until a majority has them.
 pub const BYTES_AHEAD_MAX: u64 = 4 * 1024 * 1024;
+/// Bytes of rows that are proposed and not applied from which on writers wait for a majority whatever their `wtimeout`
+/// says: else each one that is answered without it leaves a largest document in memory, until the primary steps down.
+/// Beside these there is what each connection waits for.
+pub(crate) const QUEUED_BYTES_MAX: u64 = if cfg!(test) { 1024 * 1024 } else { 256 * 1024 * 1024 };
 /// Documents a TTL pass deletes in one unit.
 pub const TTL_UNIT_DOCUMENTS: usize = 64;
 /// Documents a TTL pass looks up at once: the units that delete them wait together.

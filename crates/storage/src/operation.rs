@@ -65,6 +65,10 @@ pub struct Operation {
     /// Units that it has committed ahead and not waited for yet, and the bytes of their rows.
     pub(crate) units_ahead: AtomicU32,
     pub(crate) bytes_ahead: AtomicU64,
+    /// Milliseconds for which it waits until others have what it has written; `u32::MAX`: as long as it may.
+    commit_patience_ms: AtomicU32,
+    /// Until when it does, by the monotonic clock; `NO_DEADLINE` before the first wait since its last write.
+    patient_until_ms: AtomicI64,
     /// The mode of the lock it waits for, from 1; 0 when it does not wait.
     waiting: AtomicU8,
     /// What it needed to run, if it has that, and whether others have it now.
@@ -128,6 +132,8 @@ impl Operation {
             observed_epoch: AtomicU64::new(u64::MAX - 1),
             units_ahead: AtomicU32::new(0),
             bytes_ahead: AtomicU64::new(0),
+            commit_patience_ms: AtomicU32::new(u32::MAX),
+            patient_until_ms: AtomicI64::new(NO_DEADLINE),
             waiting: AtomicU8::new(0),
             permit: Mutex::new(None),
             has_lent: AtomicBool::new(false),
@@ -328,6 +334,34 @@ impl Operation {
     pub(crate) fn observed(&self) -> (Seq, u64) {
         let epoch = self.observed_epoch.load(Ordering::Relaxed);
         (Seq(self.observed.load(Ordering::Relaxed)), epoch)
+    }
+
+    /// From here on it waits for so long at most until others have what it has written (`wtimeout`), counted from the
+    /// first such wait after its last write. `None`: as long as it may.
+    pub fn set_commit_patience(&self, patience: Option<Duration>) {
+        let patience_ms = patience.and_then(|patience| u32::try_from(patience.as_millis()).ok());
+        self.commit_patience_ms
+            .store(patience_ms.unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// Until when it waits for others, by the monotonic clock, if not as long as it may. Only the thread that runs the
+    /// operation asks.
+    pub fn patient_until(&self) -> Option<Duration> {
+        let patience_ms = match self.commit_patience_ms.load(Ordering::Relaxed) {
+            u32::MAX => return None,
+            patience_ms => i64::from(patience_ms),
+        };
+        let mut until_ms = self.patient_until_ms.load(Ordering::Relaxed);
+        if until_ms == NO_DEADLINE {
+            until_ms = self.now() + patience_ms;
+            self.patient_until_ms.store(until_ms, Ordering::Relaxed);
+        }
+        Some(Duration::from_millis(until_ms as u64))
+    }
+
+    /// It has written: its next wait for others is a new one.
+    pub(crate) fn has_written(&self) {
+        self.patient_until_ms.store(NO_DEADLINE, Ordering::Relaxed);
     }
 
     /// Whether it is bound by [`crate::Storage::set_user_writes_blocked`]; one that nobody has told of is not.

@@ -4,6 +4,7 @@ use crate::Collection;
 use crate::catalog::collection::CollectionShared;
 use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
+use crate::limits::QUEUED_BYTES_MAX;
 use engine::{Seq, TableId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -68,6 +69,8 @@ impl Applied {
 pub(crate) struct Proposed {
     pub(crate) seq: Seq,
     pub(crate) effect: Effect,
+    /// Of its rows.
+    bytes: u64,
 }
 
 /// What lies between propose and apply.
@@ -76,6 +79,8 @@ pub(crate) struct Pipeline {
     pub(crate) applying: Mutex<Applied>,
     /// In the order of the log. Locked for a moment only.
     pub(crate) queue: Mutex<VecDeque<Proposed>>,
+    /// Bytes of the rows in `queue`. Changes with that locked.
+    queued_bytes: AtomicU64,
     /// Entries up to here stay; the largest number where this server decides alone.
     pub(crate) committed: AtomicU64,
     /// Entries from here on have their effects in the queue; those before are applied from the log (`follow.rs`).
@@ -113,6 +118,7 @@ impl Pipeline {
             order: Mutex::default(),
             applying: Mutex::default(),
             queue: Mutex::default(),
+            queued_bytes: AtomicU64::new(0),
             committed: AtomicU64::new(u64::MAX),
             queue_from: AtomicU64::new(0),
             followed: AtomicU64::new(0),
@@ -130,6 +136,37 @@ impl Pipeline {
             waiting: Mutex::default(),
             advanced: Condvar::new(),
         }
+    }
+
+    /// An entry waits to be applied, behind those before it.
+    pub(crate) fn enqueue(&self, seq: Seq, effect: Effect) {
+        let bytes = effect.row_bytes();
+        let mut queue = self.queue.lock();
+        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        queue.push_back(Proposed { seq, effect, bytes });
+    }
+
+    /// The next one to be applied, when it is committed.
+    pub(crate) fn dequeue_committed(&self) -> Option<Proposed> {
+        let mut queue = self.queue.lock();
+        let proposed = match queue.front() {
+            Some(proposed) if self.is_committed(proposed.seq) => queue.pop_front()?,
+            _ => return None,
+        };
+        self.queued_bytes.fetch_sub(proposed.bytes, Ordering::Relaxed);
+        Some(proposed)
+    }
+
+    /// What is proposed is not applied from here.
+    pub(crate) fn clear_queue(&self) {
+        let mut queue = self.queue.lock();
+        self.queued_bytes.store(0, Ordering::Relaxed);
+        queue.clear();
+    }
+
+    /// Whether what is proposed and not applied takes so much memory that nobody is to go on before it is.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued_bytes.load(Ordering::Relaxed) >= QUEUED_BYTES_MAX
     }
 
     /// The newest proposed entry that changes who is a member of the set, if one is not applied yet.

@@ -11,7 +11,8 @@
 //!
 //! An entry's record follows from the session's record before it: that of its last entry which is proposed and not
 //! applied yet, else the one that is installed. Those who look whether a write was sent before look at what is
-//! installed: one operation at a time has a session, and it ends when what it has written has taken effect.
+//! installed: one operation at a time has a session, and it ends when what it has written has taken effect, or, under
+//! a number that is asked about no more, has lost patience (`wtimeout`).
 
 use crate::catalog::rows::{SESSIONS, corrupt};
 use crate::cluster_time::{ClusterTime, EntryTime};

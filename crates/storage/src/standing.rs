@@ -56,7 +56,8 @@ pub struct Standing {
     pub reason: ElectionReason,
     /// Of the others, while it leads.
     pub progress: Vec<MemberProgress>,
-    /// Members, of those, whose next entry is not in the log any more: they need a copy of the data.
+    /// Members, of those, whose next entry is not in the log any more, or cannot be sent as damage is right before it:
+    /// they need a copy of the data.
     pub left_behind: Vec<u64>,
 }
 

@@ -3,6 +3,7 @@
 //! Invariants: entries are applied and published in the order of the log, see `commit.rs`; after a failure of log or
 //! engine, whoever met it, nothing is written any more.
 
+use crate::awaited_states::AwaitedStates;
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
@@ -76,6 +77,9 @@ pub type ApplyWaitHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
 /// Told when the disk has no room for what the log is to hold, by the background thread, once it has done about that
 /// what it can. It must not call the storage.
 pub type LogShortageHandler = Arc<dyn Fn(LogShortage) + Send + Sync>;
+/// Told of damage in the log that was to be read for another member, and of the first entry behind it: history begins
+/// there from now on. On the consensus thread: it must not call the storage.
+pub type LogDamageHandler = Arc<dyn Fn(&LogError, Seq) + Send + Sync>;
 /// What the log came to on a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogShortage {
@@ -115,6 +119,8 @@ pub struct StorageOptions {
     pub on_apply_wait: Option<ApplyWaitHandler>,
     /// Told of a log that has no room on its disk.
     pub on_log_shortage: Option<LogShortageHandler>,
+    /// Told of damage in the log that was stepped over while the server works.
+    pub on_log_damage: Option<LogDamageHandler>,
     /// Told of what TTL passes leave.
     pub on_ttl_failure: Option<TtlFailureHandler>,
     /// Told of changes of the catalog that no caller has asked for.
@@ -146,6 +152,7 @@ impl StorageOptions {
             on_checkpoint_failure: None,
             on_apply_wait: None,
             on_log_shortage: None,
+            on_log_damage: None,
             on_ttl_failure: None,
             on_catalog_change: None,
             decides_alone: true,
@@ -173,6 +180,7 @@ pub struct Storage {
     pub(crate) consensus: Consensus,
     pub(crate) flow_control: FlowControl,
     pub(crate) durable_points: DurablePoints,
+    pub(crate) awaited_states: AwaitedStates,
     pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
@@ -249,6 +257,7 @@ impl Storage {
             consensus: Consensus::default(),
             flow_control: FlowControl::default(),
             durable_points: DurablePoints::default(),
+            awaited_states: AwaitedStates::default(),
             keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
             file_barriers: AtomicU32::new(0),

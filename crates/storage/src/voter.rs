@@ -4,15 +4,15 @@
 use crate::background::Alarm;
 use crate::membership::Membership;
 use crate::standing::{ElectionReason, Standing};
+use crate::storage::Storage;
 use bytes::Bytes;
 use engine::Seq;
-use oplog::Log;
+use oplog::{Log, LogError};
 use parking_lot::{Condvar, Mutex};
 use repl::{Config, LogView, Member, Message, ReplError, Unsynced};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use vfs::Random;
 
 /// Ticks that make an election's shortest time-out, and those between two signs of life of a leader.
 const ELECTION_TICKS: usize = 40;
@@ -130,7 +130,23 @@ impl Inbox {
 }
 
 /// The log as consensus sees it.
-pub(crate) struct LogOf(Arc<Log>);
+pub(crate) struct LogOf {
+    log: Arc<Log>,
+    storage: Weak<Storage>,
+}
+
+impl LogOf {
+    /// What has to be read of the entry at `seq`.
+    fn past_damage<T>(&self, seq: Seq, read: impl Fn() -> Result<T, LogError>) -> Result<T, String> {
+        let mut found = read();
+        if matches!(found, Err(LogError::Corrupt { .. }))
+            && let Some(storage) = self.storage.upgrade()
+        {
+            found = storage.read_past_damage(seq, read);
+        }
+        found.map_err(|error| error.to_string())
+    }
+}
 
 /// A state machine over this server's log.
 pub(crate) type Voter = Member<LogOf>;
@@ -138,60 +154,68 @@ pub(crate) type Voter = Member<LogOf>;
 impl LogView for LogOf {
     fn first(&self) -> Seq {
         // Without segments there is nothing to read, and the log goes on where it ends.
-        self.0.first_seq().min(self.0.last_seq().next())
+        self.log.first_seq().min(self.log.last_seq().next())
     }
 
     fn last(&self) -> Seq {
-        self.0.last_seq()
+        self.log.last_seq()
     }
 
     fn term(&self, seq: Seq) -> Result<u64, String> {
-        self.0.term_of(seq).map_err(|error| error.to_string())
+        self.past_damage(seq, || self.log.term_of(seq))
     }
 
     fn read(&self, from: Seq, to: Seq, bytes_max: u64, put: &mut dyn FnMut(Bytes)) -> Result<(), String> {
-        let mut bytes_left = bytes_max;
-        let entries = self.0.read_appended(from).map_err(|error| error.to_string())?;
-        for entry in entries {
-            let (seq, bytes) = entry.map_err(|error| error.to_string())?;
-            if seq >= to || seq > from && bytes.len() as u64 > bytes_left {
-                break;
-            }
-            bytes_left = bytes_left.saturating_sub(bytes.len() as u64);
-            put(bytes);
-        }
+        let count = (to.0 - from.0) as usize;
+        let entries = self.past_damage(from, || read_some(&self.log, from, count, bytes_max))?;
+        entries.into_iter().for_each(put);
         Ok(())
     }
 }
 
+/// So many entries from `from` on as fit into `bytes_max`, one at least. What cannot be read behind that one is left
+/// out: whoever needs it asks for it next.
+pub(crate) fn read_some(log: &Log, from: Seq, count: usize, bytes_max: u64) -> Result<Vec<Bytes>, LogError> {
+    let (mut entries, mut bytes_left) = (Vec::new(), bytes_max);
+    for entry in log.read_appended(from)?.take(count) {
+        let bytes = match entry {
+            Ok((_, bytes)) => bytes,
+            Err(_) if !entries.is_empty() => break,
+            Err(error) => return Err(error),
+        };
+        if !entries.is_empty() && bytes.len() as u64 > bytes_left {
+            break;
+        }
+        bytes_left = bytes_left.saturating_sub(bytes.len() as u64);
+        entries.push(bytes);
+    }
+    Ok(entries)
+}
+
 /// The only voter, `id`, with the log as it is on disk.
-pub(crate) fn begin(log: Arc<Log>, id: u64, random: Arc<dyn Random>) -> Result<Voter, ReplError> {
+pub(crate) fn begin(storage: &Storage, id: u64) -> Result<Voter, ReplError> {
     let members = Membership {
         voters: vec![id],
         learners: Vec::new(),
         own: Some(id),
         is_arbiter: false,
     };
-    let last = log.last_seq();
-    begin_with(log, id, &members, last, random)
+    begin_with(storage, id, &members, storage.log.last_seq())
 }
 
 /// A member, `id`, with the log as it is on disk, of which entries up to `applied` are applied.
-pub(crate) fn begin_with(
-    log: Arc<Log>,
-    id: u64,
-    members: &Membership,
-    applied: Seq,
-    random: Arc<dyn Random>,
-) -> Result<Voter, ReplError> {
+pub(crate) fn begin_with(storage: &Storage, id: u64, members: &Membership, applied: Seq) -> Result<Voter, ReplError> {
     let config = Config {
         id,
         voters: members.voters.clone(),
         learners: members.learners.clone(),
         election_ticks: ELECTION_TICKS,
         heartbeat_ticks: HEARTBEAT_TICKS,
-        random,
+        random: storage.env.random.clone(),
     };
-    let state = log.hard_state();
-    Member::start(&config, state, applied, LogOf(log))
+    let log = LogOf {
+        log: storage.log.clone(),
+        storage: storage.me.clone(),
+    };
+    Member::start(&config, storage.log.hard_state(), applied, log)
 }

@@ -404,9 +404,9 @@ impl<'a> WriteUnit<'a> {
 
     /// Of a statement of a transaction: its changes are the transaction's from now on. Dropping the unit forgets them.
     ///
-    /// Else takes the changes into the log and the engine, as one entry and one batch, visible as a whole on return.
-    /// Gives the locks back, once the entry has its place in the log. Without changes it answers the newest published
-    /// `Seq`.
+    /// Else takes the changes into the log and the engine, as one entry and one batch, visible as a whole on return;
+    /// for an operation without the patience to wait for that, it is ahead then ([`Operation::is_ahead`]). Gives the
+    /// locks back, once the entry has its place in the log. Without changes it answers the newest published `Seq`.
     ///
     /// Errors: the log has no room ([`StorageError::OutOfSpace`]) or has stopped; nothing has happened then. An engine
     /// that fails after the log took the entry stops the storage: whether the entry survives is only known after a
@@ -414,8 +414,8 @@ impl<'a> WriteUnit<'a> {
     pub fn commit(mut self) -> Result<Seq, StorageError> {
         let (storage, op) = (self.evaluator.storage, self.evaluator.op);
         let (seq, epoch) = self.hand_in()?;
-        if epoch.is_some() {
-            storage.wait_applied_in(op, seq, epoch)?;
+        if let Some(epoch) = epoch {
+            storage.wait_committed(op, seq, epoch)?;
         }
         Ok(seq)
     }

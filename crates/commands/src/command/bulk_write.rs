@@ -192,8 +192,9 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ("nUpserted", totals.upserted),
         ("nDeleted", totals.deleted),
     ];
-    // A cursor of results that are not sure would be left behind.
-    call.settle()?;
+    // A cursor of results that are not sure would be left behind: as one is where patience has ended, and leadership
+    // is lost before the reply. That goes when it has not been used for long.
+    call.settle_at_last()?;
     let namespace = "admin.$cmd.bulkWrite".to_owned();
     listing::reply_with_cursor(call, reply, namespace, totals.results, options.batch)?;
     for (name, count) in counts {

@@ -6,7 +6,9 @@
 //! becomes another instance first, since a log that was lost must not vote in the name of one that was kept.
 //!
 //! A primary that was deposed, or given up by a forced configuration, may not know it yet and goes on saying so. What
-//! it says of another member's place is of a term that is over, and is not acted on.
+//! it says of another member's place is of a term that is over, and is not acted on. So where configurations were
+//! forced on two members, the one with the later term takes the other one in: that of the later version, where both
+//! were forced from the same configuration.
 
 use super::membership::{read_config, set};
 use crate::definition::{Access, Command};
@@ -227,6 +229,14 @@ impl Server {
         let (config, consensus) = read_config(document, &set.name)?;
         let Some(consensus) = consensus else { return Ok(()) };
         let member = set.member();
+        // Two leaders of one term are of sets that were forced on two members: one of them stays.
+        let version = member.config.as_ref().map_or(-1, |config| config.version);
+        let is_rival = takes_part
+            && member.role == Role::Primary
+            && standing.as_ref().is_some_and(|standing| standing.term == asker.term);
+        if is_rival && (config.version, asker.id) < (version, Some(member.id)) {
+            return Ok(());
+        }
         let instance = member.joins_as.unwrap_or(set.instance);
         let given = consensus.of_instance(&instance).copied();
         if given.is_some_and(|given| asker.to.is_some_and(|to| to != given.member)) {

@@ -214,7 +214,7 @@ pub fn insert_documents(
     };
     let (inserted, mut failure) = insert_all(call, &guard, batch, errors);
     if failure.is_none() && !batch.is_one_of_many {
-        failure = call.settle().err();
+        failure = call.settle_at_last().err();
     }
     counted(call, inserted, failure)
 }

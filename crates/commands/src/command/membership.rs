@@ -134,14 +134,18 @@ impl Server {
         let kept = kept.map(|document| Document::try_from(&*document)).transpose()?;
         let known = kept.as_ref().and_then(ConsensusMembers::read);
         let known = known.unwrap_or_else(|| ConsensusMembers::of_one(me, set.instance));
-        let consensus = known.alone(me, set.instance);
+        // Where one is forced on another member at the same time, the later term decides: who hears of that copies its
+        // data (`heartbeat.rs`). It is the later version's, where both are forced from the same configuration in the
+        // same term. Both have numbers of their own.
+        let of_version = u64::try_from(config.version).unwrap_or(0);
+        let consensus = known.alone(me, set.instance, of_version);
         self.logger.log(
             id::CONFIGURATION_FORCED,
             "ReplCoord",
             "A configuration is forced: this member goes on alone with what it has",
             doc! { "version": config.version },
         );
-        self.storage.skip_terms(TERMS_SKIPPED)?;
+        self.storage.skip_terms(TERMS_SKIPPED + of_version)?;
         self.own_call(|call| keep_config(call, &config, Some(&consensus)))?;
         self.begin_set(set, config, Some(consensus), me)
     }

@@ -32,6 +32,9 @@ fn may_meet_changed(call: &Invocation<'_>, namespace: &Namespace, statement: &St
         return false;
     }
     let ahead = call.changed_ahead.borrow();
+    if ahead.has_more() {
+        return true;
+    }
     let is_of_one = finds_by_id_alone(statement);
     let in_question = || ahead.of(namespace).filter(|changed| !(is_of_one && changed.stays()));
     match in_question().count() {
@@ -85,6 +88,6 @@ pub fn end<T>(call: &Invocation<'_>, statement: &Statement<'_>, done: Result<T>)
     if statement.is_one_of_many || done.as_ref().is_err_and(|error| call.is_fatal(error)) {
         return done;
     }
-    call.settle()?;
+    call.settle_at_last()?;
     done
 }

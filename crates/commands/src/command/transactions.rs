@@ -66,7 +66,11 @@ fn commit(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             // Dropped with its changes when that fails.
             match open.transaction.commit(&call.operation) {
                 Ok(seq) => {
-                    session.committed();
+                    // Whoever has lost patience does not know yet whether it stays.
+                    match call.operation.is_ahead() {
+                        true => session.in_doubt(),
+                        false => session.committed(),
+                    }
                     call.wrote(seq);
                 }
                 // It may be in the log: a later one asks what became of it, and drivers are told to send it.

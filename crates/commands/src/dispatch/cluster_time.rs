@@ -70,15 +70,17 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// `afterClusterTime`: what was written until then is seen.
+    /// `afterClusterTime`: what was written until then is seen. `atClusterTime`: that can be read.
     pub(super) fn wait_for_time(&self, generic: &Generic<'_>, invocation: &Invocation<'_>) -> Result<()> {
-        let Some(after) = invocation.read_concern.after else {
-            return Ok(());
-        };
+        let concern = &invocation.read_concern;
         // Whoever has not proven to be anybody is shown nothing that there would be to wait for.
         if matches!(invocation.rights, Rights::Nobody | Rights::First) {
             return Ok(());
         }
+        if let Some(at) = concern.at {
+            return self.wait_for_moment(invocation, at);
+        }
+        let Some(after) = concern.after else { return Ok(()) };
         let storage = &self.server.storage;
         let newest = storage.newest().time;
         if after <= newest {
@@ -104,6 +106,24 @@ impl Call<'_> {
                 ),
             )),
         }
+    }
+
+    /// A moment that another member has shown, and that this one has not reached yet, is kept when it comes by. What
+    /// cannot be read is refused by who reads.
+    fn wait_for_moment(&self, invocation: &Invocation<'_>, at: ClusterTime) -> Result<()> {
+        let server = self.server;
+        let Some(set) = server.replica_set().filter(|set| !set.is_writable()) else {
+            return Ok(());
+        };
+        if at <= server.storage.newest().time || !self.may_be_shown(at) {
+            return Ok(());
+        }
+        let awaited = server.storage.await_state(at);
+        server.wait_until_applied(set, invocation, at, false)?;
+        if let Some(view) = awaited.view() {
+            server.pinned.keep(at, view, server.env.clock.monotonic());
+        }
+        Ok(())
     }
 
     /// Whether some server may have given a time that nothing was written at here, so that an entry is to move the

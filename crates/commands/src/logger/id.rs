@@ -116,6 +116,7 @@ ids! {
     RETENTION_DAMAGED 8_410_046 Warning Replication,
     HISTORY_EXCEEDS_DISK 8_410_047 Warning Replication,
     LOG_LACKS_ROOM 8_410_048 Warning Storage,
+    HISTORY_DAMAGED 8_410_049 Error Storage,
     VIEW_CREATED 8_410_050 Info Storage,
     VIEW_DROPPED 8_410_051 Info Storage,
     VIEW_CHANGED 8_410_052 Info Storage,

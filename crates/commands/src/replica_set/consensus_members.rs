@@ -43,8 +43,9 @@ impl ConsensusMembers {
     }
 
     /// A member that goes on without the others, as another than it was: what is on its way to that does not reach it.
-    pub fn alone(&self, member: i32, instance: [u8; 16]) -> Self {
-        let next = self.next.max(LATER_IDS_FROM) + 1;
+    /// It passes over so many numbers: another one may go on alone as well.
+    pub fn alone(&self, member: i32, instance: [u8; 16], passed_over: u64) -> Self {
+        let next = self.next.max(LATER_IDS_FROM) + passed_over + 1;
         Self {
             members: vec![ConsensusMember {
                 member,
@@ -163,6 +164,13 @@ mod tests {
         members.take_in(1, [2; 16]);
         let third = members.of(1).expect("there").id;
         assert!(third > second.id, "{third}");
+        // Two that go on alone at the same time do not give the same ones either.
+        let [one, other] = [10_001, 10_002].map(|passed_over| {
+            let mut alone = members.alone(0, [1; 16], passed_over);
+            alone.take_in(1, [2; 16]);
+            alone.members.iter().map(|member| member.id).collect::<Vec<_>>()
+        });
+        assert!(one[0] > third && one != other, "{one:?} {other:?}");
         let mut document = Document::new();
         document.insert("consensus", members.to_document());
         assert_eq!(ConsensusMembers::read(&document), Some(members));

@@ -77,11 +77,10 @@ impl Run<'_> {
                     level: *level,
                 }),
                 Child::Nothing => None,
-                Child::Leaf(leaf) => leaf
-                    .state
-                    .lock()
-                    .address_for(self.position)
-                    .map(|address| RootAddress { address, level: 0 }),
+                Child::Leaf(leaf) => leaf.state.lock().address_for(self.position).map(|address| RootAddress {
+                    address,
+                    level: leaf.level,
+                }),
                 Child::Inner(inner) => inner.address_for(self.position.number).map(|address| RootAddress {
                     address,
                     level: inner.level,

@@ -62,6 +62,68 @@ fn a_flipped_bit_before_valid_frames_is_refused_with_file_and_offset() {
     }
 }
 
+/// A member that read for another one what had been damaged since the start ended.
+#[test]
+fn damage_that_is_met_later_is_stepped_over_where_nothing_of_it_is_needed() {
+    let (fs, _) = written(Codec::None, 60, 900);
+    let paths = segments(&fs);
+    let log = Log::open(&env(&fs, 9), options(), Seq::ZERO).unwrap();
+    let is_corrupt = |seq| matches!(log.read(seq).unwrap().next(), Some(Err(LogError::Corrupt { .. })));
+    assert!(
+        log.step_over_damage(Seq(1), Seq(30)).unwrap().is_none(),
+        "there is none"
+    );
+    // The first frame, with one entry, and the frame of the third one.
+    let third = frame_of(&fs, &paths[0], Seq(3));
+    for (place, wanted) in [(FRAMES_START, Seq(1)), (third, Seq(3))] {
+        fs.flip_bit(&paths[0], place + 9, 3).unwrap();
+        assert!(is_corrupt(wanted));
+        let first = log.first_seq();
+        assert_eq!(log.step_over_damage(wanted, Seq(wanted.0 - 1)).unwrap(), None);
+        assert_eq!(log.first_seq(), first, "what the engine lacks is not given up");
+        // Whoever wants a later entry meets it on the way.
+        assert!(is_corrupt(Seq(wanted.0 + 1)));
+        assert_eq!(
+            log.step_over_damage(Seq(wanted.0 + 1), Seq(30)).unwrap(),
+            Some(wanted.next())
+        );
+        assert_eq!(log.first_seq(), wanted.next());
+        assert!(matches!(log.read(wanted), Err(LogError::Purged { .. })));
+        let (found, _) = log.read(wanted.next()).unwrap().next().unwrap().unwrap();
+        assert_eq!(found, wanted.next());
+        let rest = log.read(wanted.next()).unwrap().filter(Result::is_ok);
+        assert_eq!(rest.count() as u64, 60 - wanted.0);
+    }
+}
+
+/// A member whose next entry is right behind such damage could neither be sent it nor be told that it fell behind.
+#[test]
+fn of_what_is_stepped_over_later_no_term_is_known() {
+    let (fs, _) = written(Codec::None, 60, 900);
+    let paths = segments(&fs);
+    let log = Log::open(&env(&fs, 9), options(), Seq(50)).unwrap();
+    fs.flip_bit(&paths[0], FRAMES_START + 9, 3).unwrap();
+    assert!(matches!(log.term_of(Seq(1)), Err(LogError::Corrupt { .. })));
+    assert_eq!(log.step_over_damage(Seq(1), Seq(50)).unwrap(), Some(Seq(2)));
+    assert!(matches!(log.term_of(Seq(1)), Err(LogError::Purged { .. })));
+    assert!(log.term_of(Seq(2)).is_ok());
+}
+
+/// Where the frame of an entry begins in a segment.
+fn frame_of(fs: &SimulatedFs, path: &Path, wanted: Seq) -> u64 {
+    let mut found = None;
+    let mut look = |part: SegmentPart<'_>| {
+        if let SegmentPart::Entry { seq, frame_offset, .. } = part
+            && seq == wanted
+        {
+            found = Some(frame_offset);
+        }
+        Ok::<_, LogError>(())
+    };
+    walk_segment(fs, path, &mut look).unwrap();
+    found.unwrap()
+}
+
 #[test]
 fn a_flipped_bit_in_the_last_segment_is_refused_except_in_its_last_group() {
     let (fs, model) = written(Codec::None, 70, 900);

@@ -191,7 +191,7 @@ impl Storage {
             .wait_beyond(seq, &go_on)
             .map_err(|error| self.log_error(error))?;
         // On disk, and about to take effect.
-        let is_there = is_there && self.wait_applied(op, seq.next(), until)?;
+        let is_there = is_there && self.wait_applied(op, seq.next(), None, until)?;
         match interrupted() {
             Some(reason) if !is_there => Err(reason.into()),
             _ => Ok(is_there),

@@ -1,9 +1,11 @@
-use crate::limits::{BYTES_AHEAD_MAX, UNITS_AHEAD_MAX};
+use crate::limits::{BYTES_AHEAD_MAX, QUEUED_BYTES_MAX, UNITS_AHEAD_MAX};
 use crate::testing::*;
 use crate::{Kept, Operation, RecordId, SessionKey, Storage, StorageError};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use engine::Seq;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Documents of numbers, on a server that does not decide alone: nothing stays from here on before the test says so.
 fn undecided(documents: i64) -> (Machine, Arc<Storage>, Vec<RecordId>) {
@@ -92,6 +94,75 @@ fn who_is_far_ahead_waits() {
     assert!(interrupted(enlarged));
     storage.commit_to(storage.log().last_seq()).unwrap();
     assert_eq!(counts(&storage), [1]);
+}
+
+/// A write with a `wtimeout` waited for a majority as long as that took.
+#[test]
+fn who_has_lost_patience_leaves_ahead_what_it_wrote() {
+    let (machine, storage, ids) = undecided(2);
+    let impatient = || {
+        let op = machine.operation();
+        op.set_commit_patience(Some(Duration::ZERO));
+        op
+    };
+    let (many, alone) = (impatient(), impatient());
+    change(&storage, &many, &ids[0], one_more, || {}).unwrap();
+    let guard = storage.locked(&alone, "c");
+    let mut unit = storage.begin_write(&alone);
+    let old = unit.lock_record(&guard, &ids[1]).unwrap().unwrap();
+    let old = RawDocument::from_bytes(old.as_ref()).unwrap();
+    unit.update(&guard, &ids[1], old, &one_more(old)).unwrap();
+    unit.commit().unwrap();
+    drop(guard);
+    assert_eq!(storage.stats().locks_held, 0);
+    for op in [&many, &alone] {
+        storage.wait_ahead_patiently(op).unwrap();
+        assert!(op.is_ahead() && !storage.wait_observed_patiently(op).unwrap());
+    }
+    assert_eq!(counts(&storage), [0, 0]);
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    assert_eq!(counts(&storage), [1, 1]);
+    for op in [&many, &alone] {
+        storage.wait_ahead_patiently(op).unwrap();
+        assert!(!op.is_ahead() && storage.wait_observed_patiently(op).unwrap());
+    }
+    // What is ahead of one without patience has a bound as well.
+    let op = impatient();
+    for _ in 0..UNITS_AHEAD_MAX {
+        change(&storage, &op, &ids[0], one_more, || {}).unwrap();
+    }
+    let beyond = change(&storage, &op, &ids[0], one_more, || op.kill());
+    assert!(matches!(beyond, Err(StorageError::Interrupted(_))));
+    // And what a lost leadership may have taken with it is not only late.
+    let op = impatient();
+    change(&storage, &op, &ids[1], one_more, || {}).unwrap();
+    storage.pipeline.cease_to_lead();
+    let lost = storage.wait_observed_patiently(&op);
+    assert!(matches!(lost, Err(StorageError::Interrupted(_))));
+}
+
+/// Each write that was answered before a majority had it left its document in memory.
+#[test]
+fn where_much_is_ahead_of_the_majority_patience_does_not_end() {
+    let (machine, storage, ids) = undecided(1);
+    let op = machine.operation();
+    op.set_commit_patience(Some(Duration::ZERO));
+    let fill = |bytes: u64| rawdoc! { "_id": 0_i64, "n": 1, "fill": "x".repeat(bytes as usize) };
+    change(&storage, &op, &ids[0], |_| fill(QUEUED_BYTES_MAX / 2), || {}).unwrap();
+    assert!(!storage.wait_observed_patiently(&op).unwrap());
+    change(&storage, &op, &ids[0], |_| fill(QUEUED_BYTES_MAX / 2), || {}).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| storage.wait_observed_patiently(&op));
+        while storage.pipeline.waiters.load(Ordering::SeqCst) == 0 && !waiter.is_finished() {
+            std::thread::yield_now();
+        }
+        storage.commit_to(storage.log().last_seq()).unwrap();
+        assert!(waiter.join().unwrap().unwrap(), "it has waited");
+    });
+    // What has taken effect is not ahead any more.
+    change(&storage, &op, &ids[0], |_| fill(QUEUED_BYTES_MAX / 2), || {}).unwrap();
+    assert!(!storage.wait_observed_patiently(&op).unwrap());
+    storage.commit_to(storage.log().last_seq()).unwrap();
 }
 
 /// What was proposed may be lost with the leadership: whoever waits for it is told, also when this server leads again.

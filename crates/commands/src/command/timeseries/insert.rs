@@ -115,7 +115,7 @@ pub fn insert(
         }
     }
     // All of the command's units wait together.
-    (inserted, call.settle().err())
+    (inserted, call.settle_at_last().err())
 }
 
 /// The document with an `_id`, checked.

@@ -25,7 +25,9 @@ fn who_commits_hears_what_became_of_it() {
         api: ApiParameters::default(),
     };
     let sessions = &bench.server.sessions;
-    let session = sessions.check_out(key, &operation, &bench.server.storage).unwrap();
+    let session = sessions
+        .check_out(key, fields.number, &operation, &bench.server.storage)
+        .unwrap();
     let expire = || {
         bench.clock.advance(Duration::from_secs(61));
         bench.server.tick();

@@ -4,6 +4,7 @@ use super::super::Run;
 use crate::budget::Use;
 use crate::fixture::{DIRECTORY, ROWS, Store};
 use crate::options::BtreeOptions;
+use crate::pages::LoadRows;
 use crate::saved_deltas::SavedPages;
 use crate::tree::{Child, Target};
 use engine::{Direction, Engine, FillLimits, KeyRange, Rows, TableId};
@@ -34,7 +35,11 @@ fn value(number: u32, version: u8) -> Vec<u8> {
 
 /// A store with rows that a checkpoint has written, and what it holds.
 fn written() -> (Store, BTreeMap<Vec<u8>, Vec<u8>>) {
-    let mut store = Store::new(options());
+    written_with(options())
+}
+
+fn written_with(options: BtreeOptions) -> (Store, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let mut store = Store::new(options);
     let rows: BTreeMap<_, _> = (0..COUNT).map(|number| (key(number), value(number, 1))).collect();
     store.write(|batch| {
         rows.iter()
@@ -303,6 +308,75 @@ fn a_leaf_that_cannot_be_read_keeps_nobody_else_from_going_on() {
     }
     assert!(get(&store, &key(1501)).is_err());
     store.engine.close(engine::CloseMode::Checkpoint).unwrap();
+}
+
+/// With small leaves: the root is above two levels.
+fn deep() -> BtreeOptions {
+    BtreeOptions {
+        record_leaf_bytes: 1024,
+        ..options()
+    }
+}
+
+/// Where the inner page of a level lies that is above a key, on a disk that nobody has read.
+fn inner_above(store: &Store, key: &[u8], level: u8) -> u64 {
+    let tree = store.tree(ROWS);
+    loop {
+        let (address, found) = match tree.descend(Target::At(key), level, &rcu::pin()).child {
+            Child::OnDisk { address, level } => (*address, *level),
+            _ => panic!("it is on disk only"),
+        };
+        if found == level {
+            return address.sector() * blocks::SECTOR_BYTES as u64 + 40;
+        }
+        let pages = &store.base().pages;
+        pages
+            .bring_in(&tree, Target::At(key), address, found, LoadRows::Wanted)
+            .unwrap();
+    }
+}
+
+/// Each write below such a page ended the server, and so did each start that had one to replay.
+#[test]
+fn what_is_written_below_a_damaged_inner_page_stays() {
+    let file = Path::new(DIRECTORY).join("main.blocks");
+    for level in [1, 2] {
+        let (store, mut rows) = written_with(deep());
+        let store = store.reopened(deep());
+        let place = inner_above(&store, &key(1500), level);
+        store.fs.flip_bit(&file, place, 3).unwrap();
+        let mut store = store.crashed(deep());
+        assert!(get(&store, &key(1501)).is_err());
+        for version in 2..14 {
+            for number in [1500, 1502] {
+                rows.insert(key(number), value(number, version));
+                store.write(|batch| batch.put(ROWS, key(number), value(number, version)));
+            }
+            store.checkpoint();
+        }
+        rows.remove(&key(1503));
+        store.write(|batch| batch.delete(ROWS, key(1503)));
+        store.checkpoint();
+        let check = |store: &Store| {
+            for number in [1500, 1502, 1503] {
+                let expected = rows.get(&key(number)).map(Vec::as_slice);
+                assert_eq!(get(store, &key(number)).unwrap().as_deref(), expected, "level {level}");
+            }
+            assert!(get(store, &key(1501)).is_err());
+            let is_elsewhere = |number| get(store, &key(number)).is_ok();
+            assert_eq!([5, COUNT - 5].into_iter().any(is_elsewhere), level == 1);
+        };
+        check(&store);
+        let store = store.crashed(deep());
+        check(&store);
+        let store = store.reopened(deep());
+        check(&store);
+        // Nothing of it has taken the place of what is damaged.
+        store.fs.flip_bit(&file, place, 3).unwrap();
+        let store = store.crashed(deep());
+        assert_eq!(content(&store, ROWS), rows, "level {level}");
+        assert_whole(&store);
+    }
 }
 
 /// The rows of the directory are in its leaves alone: a checkpoint would have become durable without the tables' new
