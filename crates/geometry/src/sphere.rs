@@ -350,8 +350,9 @@ impl Geometry {
         Self::new(vec![Part::Point(point)])
     }
 
-    /// The point, where it is one.
-    pub fn as_point(&self) -> Option<&Point> {
+    /// The point, where it is one, for tests.
+    #[cfg(test)]
+    pub(crate) fn as_point(&self) -> Option<&Point> {
         match self.parts.as_slice() {
             [Part::Point(point)] => Some(point),
             _ => None,

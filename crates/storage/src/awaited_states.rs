@@ -2,87 +2,60 @@
 //!
 //! Whoever waits says so, passes through the mutex `applying`, and looks there whether it is the newest state just now
 //! ([`Storage::await_state`]). Whoever applies the entry of that time later takes the state behind it, before the next
-//! one is applied: the time of a state is that of its last entry.
+//! one is applied.
 
 use crate::cluster_time::ClusterTime;
 use crate::pinned::PinnedView;
 use crate::storage::Storage;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Those that are waited for.
-#[derive(Default)]
-pub(crate) struct AwaitedStates {
-    /// Times in `states`, for who applies. Changes with those locked.
-    count: AtomicUsize,
-    states: Mutex<BTreeMap<ClusterTime, Waited>>,
-}
-
-#[derive(Default)]
-struct Waited {
-    waiters: usize,
-    view: Option<PinnedView>,
-}
+use std::sync::Arc;
 
 /// A place among those who wait for a state, left when this is dropped.
 pub struct AwaitedState<'s> {
     storage: &'s Storage,
     time: ClusterTime,
+    number: u64,
+    view: Arc<Mutex<Option<PinnedView>>>,
 }
 
 impl Storage {
     /// From here on the state of a time is taken as it comes by, or now, if it is the newest. Where it has gone by,
     /// that is told by what is applied.
     pub fn await_state(&self, time: ClusterTime) -> AwaitedState<'_> {
-        let awaited = &self.awaited_states;
-        let mut states = awaited.states.lock();
-        states.entry(time).or_default().waiters += 1;
-        awaited.count.store(states.len(), Ordering::Relaxed);
-        drop(states);
-        let place = AwaitedState { storage: self, time };
+        let view = Arc::new(Mutex::new(None));
+        let (me, kept) = (self.me.clone(), view.clone());
+        let take = Arc::new(move || {
+            // Who waits is told that there is none.
+            *kept.lock() = me.upgrade().and_then(|storage| storage.read_pinned().ok());
+        });
+        let number = self.awaited_times.enter(time, take);
+        let place = AwaitedState {
+            storage: self,
+            time,
+            number,
+            view,
+        };
         // On a busy secondary the mutex may be waited for while the entry passes by: so it is taken behind the place.
         // Whoever applied that entry just before may not have seen the place; from here on everybody does.
         let applied = self.pipeline.applying.lock();
         if self.pipeline.published_time() == time {
-            self.take_awaited_state(time);
+            self.awaited_times.come(time);
         }
         drop(applied);
         place
-    }
-
-    /// The entry of a time has taken effect. Under the mutex `applying`, between two entries.
-    #[inline]
-    pub(crate) fn take_awaited_state(&self, time: ClusterTime) {
-        if self.awaited_states.count.load(Ordering::Relaxed) > 0
-            && let Some(waited) = self.awaited_states.states.lock().get_mut(&time)
-        {
-            // Who waits is told that there is none.
-            waited.view = self.read_pinned().ok();
-        }
     }
 }
 
 impl AwaitedState<'_> {
     /// The state, if its entry was applied since somebody has waited for it.
     pub fn view(&self) -> Option<PinnedView> {
-        self.storage.awaited_states.states.lock().get(&self.time)?.view.clone()
+        self.view.lock().clone()
     }
 }
 
 impl Drop for AwaitedState<'_> {
     fn drop(&mut self) {
-        let awaited = &self.storage.awaited_states;
-        let mut states = awaited.states.lock();
-        let is_last = states.get_mut(&self.time).is_some_and(|waited| {
-            waited.waiters -= 1;
-            waited.waiters == 0
-        });
-        let gone = if is_last { states.remove(&self.time) } else { None };
-        awaited.count.store(states.len(), Ordering::Relaxed);
-        // The engine's snapshot ends without the lock.
-        drop(states);
-        drop(gone);
+        self.storage.awaited_times.leave(self.time, self.number);
     }
 }
 
@@ -106,9 +79,9 @@ mod tests {
         assert_eq!(seq_of(&first), Some(written[0]));
         assert_eq!(seq_of(&third), Some(written[2]));
         assert_eq!(seq_of(&none), None);
-        assert_eq!(storage.awaited_states.count.load(Ordering::Relaxed), 3);
+        assert_eq!(storage.awaited_times.len(), 3);
         drop([first, third, none]);
-        assert_eq!(storage.awaited_states.count.load(Ordering::Relaxed), 0);
+        assert_eq!(storage.awaited_times.len(), 0);
         // Whoever comes late is not told of it, but for the newest one.
         assert_eq!(seq_of(&storage.await_state(ClusterTime(seen + 1))), None);
         assert_eq!(seq_of(&storage.await_state(ClusterTime(seen + 4))), Some(written[3]));

@@ -260,7 +260,7 @@ impl Storage {
         }
         let changes_access = effect.changes_access();
         effect.install(self, seq, applied);
-        self.take_awaited_state(time);
+        self.awaited_times.come(time);
         // Not before readers see the change: whoever counts first and reads then would keep what was there before.
         if changes_access {
             self.access_changes.fetch_add(1, Ordering::SeqCst);

@@ -72,7 +72,7 @@ impl Storage {
         let member = match consensus {
             Some(member) => member,
             none => {
-                let begun = begin(self, member);
+                let begun = begin(self.log_history(), member, self.env.random.clone());
                 none.insert(begun.map_err(|error| self.consensus_failed(&error))?)
             }
         };

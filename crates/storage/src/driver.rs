@@ -128,7 +128,13 @@ impl Storage {
             }
             None => {
                 self.wait_for_leader();
-                let begun = begin_with(self, own, members, self.last_seq());
+                let begun = begin_with(
+                    self.log_history(),
+                    own,
+                    members,
+                    self.last_seq(),
+                    self.env.random.clone(),
+                );
                 (begun.map_err(|error| self.consensus_failed(&error))?, Leads::No)
             }
         };
@@ -638,10 +644,8 @@ impl Driver {
         let Some((first, count)) = message.unfilled() else {
             return Ok(true);
         };
-        let log = &self.storage.log;
-        let said = self
-            .storage
-            .read_past_damage(first, || read_some(log, first, count, FILLED_BYTES_MAX))?;
+        let history = self.storage.log_history();
+        let said = history.read(first, |log| read_some(log, first, count, FILLED_BYTES_MAX))?;
         message.keep(said.len());
         let place = |seq: Seq| (seq.0 - first.0) as usize;
         message.fill(|seq| said.get(place(seq)).cloned().unwrap_or_default());

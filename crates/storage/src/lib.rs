@@ -16,6 +16,7 @@
 
 mod apply;
 mod awaited_states;
+mod awaited_times;
 mod background;
 mod backup;
 mod barrier;
@@ -134,6 +135,7 @@ pub use interrupt::{Interrupted, KillFlag};
 pub use keys::MultikeyPaths;
 pub use local_capped::{LocalCapped, LocalNext};
 pub use locks::{CollectionLockState, LevelStats, LockMode, LockStats, ModeStats};
+pub use log_damage::LogDamageHandler;
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};
@@ -151,8 +153,8 @@ pub use sessions::{SessionRecord, StatementKind, StatementResult};
 pub use standing::{ElectionReason, MemberProgress, Standing};
 pub use stats::StorageStats;
 pub use storage::{
-    ApplyWaitHandler, CheckpointFailureHandler, LogDamageHandler, LogShortage, LogShortageHandler, ProgressHandler,
-    RecoveryProgress, Storage, StorageOptions,
+    ApplyWaitHandler, CheckpointFailureHandler, LogShortage, LogShortageHandler, ProgressHandler, RecoveryProgress,
+    Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
 pub use temporary::{Temporary, TemporaryName};

@@ -4,24 +4,36 @@
 //! members that want more of it copy all data. What lies behind the engine's mark is not given up: this server itself
 //! would replay it.
 
-use crate::storage::Storage;
-use engine::Seq;
-use oplog::{Damage, LogError};
+use engine::{Engine, Seq};
+use oplog::{Damage, Log, LogError};
+use std::sync::Arc;
 
 /// Damages on one way through the log that are stepped over.
 const DAMAGES_MAX: usize = 16;
 
-impl Storage {
-    /// What `read` comes to, which needs the log's entry at `seq` for another member; once more behind damage that can
-    /// be stepped over, [`LogError::Purged`] where the entry was in it.
-    pub(crate) fn read_past_damage<T>(&self, seq: Seq, read: impl Fn() -> Result<T, LogError>) -> Result<T, LogError> {
+/// Told of damage in the log that was to be read for another member, and of the first entry behind it: history begins
+/// there from now on. On the consensus thread: it must not call the storage.
+pub type LogDamageHandler = Arc<dyn Fn(&LogError, Seq) + Send + Sync>;
+
+/// The log for who reads it on behalf of other members.
+#[derive(Clone)]
+pub(crate) struct LogHistory {
+    pub(crate) log: Arc<Log>,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) on_damage: Option<LogDamageHandler>,
+}
+
+impl LogHistory {
+    /// What `read` comes to, which needs the log's entry at `seq`; once more behind damage that can be stepped over,
+    /// [`LogError::Purged`] where the entry was in it.
+    pub(crate) fn read<T>(&self, seq: Seq, read: impl Fn(&Log) -> Result<T, LogError>) -> Result<T, LogError> {
         for _ in 0..DAMAGES_MAX {
-            match read() {
+            match read(&self.log) {
                 Err(error) if self.steps_over(seq, &error) => {}
                 read => return read,
             }
         }
-        read()
+        read(&self.log)
     }
 
     fn steps_over(&self, seq: Seq, error: &LogError) -> bool {
@@ -36,7 +48,7 @@ impl Storage {
         let Ok(Some(first)) = self.log.step_over_damage(seq, self.engine.durable_seq()) else {
             return false;
         };
-        if let Some(handler) = &self.options.on_log_damage {
+        if let Some(handler) = &self.on_damage {
             handler(error, first);
         }
         true

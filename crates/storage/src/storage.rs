@@ -3,7 +3,7 @@
 //! Invariants: entries are applied and published in the order of the log, see `commit.rs`; after a failure of log or
 //! engine, whoever met it, nothing is written any more.
 
-use crate::awaited_states::AwaitedStates;
+use crate::awaited_times::AwaitedTimes;
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
@@ -13,6 +13,7 @@ use crate::failure::{Failure, FailureHandler};
 use crate::flow_control::FlowControl;
 use crate::history::Recent;
 use crate::local_capped::LocalCollections;
+use crate::log_damage::{LogDamageHandler, LogHistory};
 use crate::mutations::mutated;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
@@ -77,9 +78,6 @@ pub type ApplyWaitHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
 /// Told when the disk has no room for what the log is to hold, by the background thread, once it has done about that
 /// what it can. It must not call the storage.
 pub type LogShortageHandler = Arc<dyn Fn(LogShortage) + Send + Sync>;
-/// Told of damage in the log that was to be read for another member, and of the first entry behind it: history begins
-/// there from now on. On the consensus thread: it must not call the storage.
-pub type LogDamageHandler = Arc<dyn Fn(&LogError, Seq) + Send + Sync>;
 /// What the log came to on a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogShortage {
@@ -180,7 +178,7 @@ pub struct Storage {
     pub(crate) consensus: Consensus,
     pub(crate) flow_control: FlowControl,
     pub(crate) durable_points: DurablePoints,
-    pub(crate) awaited_states: AwaitedStates,
+    pub(crate) awaited_times: AwaitedTimes,
     pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
@@ -257,7 +255,7 @@ impl Storage {
             consensus: Consensus::default(),
             flow_control: FlowControl::default(),
             durable_points: DurablePoints::default(),
-            awaited_states: AwaitedStates::default(),
+            awaited_times: AwaitedTimes::default(),
             keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
             file_barriers: AtomicU32::new(0),
@@ -317,6 +315,15 @@ impl Storage {
     /// The engine.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
+    }
+
+    /// The log for who reads it on behalf of other members.
+    pub(crate) fn log_history(&self) -> LogHistory {
+        LogHistory {
+            log: self.log.clone(),
+            engine: self.engine.clone(),
+            on_damage: self.options.on_log_damage.clone(),
+        }
     }
 
     /// What holds writers back while others show late what is written.

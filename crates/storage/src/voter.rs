@@ -2,17 +2,18 @@
 //! this server decides alone, `driver.rs` where others take part.
 
 use crate::background::Alarm;
+use crate::log_damage::LogHistory;
 use crate::membership::Membership;
 use crate::standing::{ElectionReason, Standing};
-use crate::storage::Storage;
 use bytes::Bytes;
 use engine::Seq;
 use oplog::{Log, LogError};
 use parking_lot::{Condvar, Mutex};
 use repl::{Config, LogView, Member, Message, ReplError, Unsynced};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use vfs::Random;
 
 /// Ticks that make an election's shortest time-out, and those between two signs of life of a leader.
 const ELECTION_TICKS: usize = 40;
@@ -130,23 +131,7 @@ impl Inbox {
 }
 
 /// The log as consensus sees it.
-pub(crate) struct LogOf {
-    log: Arc<Log>,
-    storage: Weak<Storage>,
-}
-
-impl LogOf {
-    /// What has to be read of the entry at `seq`.
-    fn past_damage<T>(&self, seq: Seq, read: impl Fn() -> Result<T, LogError>) -> Result<T, String> {
-        let mut found = read();
-        if matches!(found, Err(LogError::Corrupt { .. }))
-            && let Some(storage) = self.storage.upgrade()
-        {
-            found = storage.read_past_damage(seq, read);
-        }
-        found.map_err(|error| error.to_string())
-    }
-}
+pub(crate) struct LogOf(LogHistory);
 
 /// A state machine over this server's log.
 pub(crate) type Voter = Member<LogOf>;
@@ -154,21 +139,23 @@ pub(crate) type Voter = Member<LogOf>;
 impl LogView for LogOf {
     fn first(&self) -> Seq {
         // Without segments there is nothing to read, and the log goes on where it ends.
-        self.log.first_seq().min(self.log.last_seq().next())
+        self.0.log.first_seq().min(self.0.log.last_seq().next())
     }
 
     fn last(&self) -> Seq {
-        self.log.last_seq()
+        self.0.log.last_seq()
     }
 
     fn term(&self, seq: Seq) -> Result<u64, String> {
-        self.past_damage(seq, || self.log.term_of(seq))
+        self.0
+            .read(seq, |log| log.term_of(seq))
+            .map_err(|error| error.to_string())
     }
 
     fn read(&self, from: Seq, to: Seq, bytes_max: u64, put: &mut dyn FnMut(Bytes)) -> Result<(), String> {
         let count = (to.0 - from.0) as usize;
-        let entries = self.past_damage(from, || read_some(&self.log, from, count, bytes_max))?;
-        entries.into_iter().for_each(put);
+        let entries = self.0.read(from, |log| read_some(log, from, count, bytes_max));
+        entries.map_err(|error| error.to_string())?.into_iter().for_each(put);
         Ok(())
     }
 }
@@ -193,29 +180,33 @@ pub(crate) fn read_some(log: &Log, from: Seq, count: usize, bytes_max: u64) -> R
 }
 
 /// The only voter, `id`, with the log as it is on disk.
-pub(crate) fn begin(storage: &Storage, id: u64) -> Result<Voter, ReplError> {
+pub(crate) fn begin(history: LogHistory, id: u64, random: Arc<dyn Random>) -> Result<Voter, ReplError> {
     let members = Membership {
         voters: vec![id],
         learners: Vec::new(),
         own: Some(id),
         is_arbiter: false,
     };
-    begin_with(storage, id, &members, storage.log.last_seq())
+    let last = history.log.last_seq();
+    begin_with(history, id, &members, last, random)
 }
 
 /// A member, `id`, with the log as it is on disk, of which entries up to `applied` are applied.
-pub(crate) fn begin_with(storage: &Storage, id: u64, members: &Membership, applied: Seq) -> Result<Voter, ReplError> {
+pub(crate) fn begin_with(
+    history: LogHistory,
+    id: u64,
+    members: &Membership,
+    applied: Seq,
+    random: Arc<dyn Random>,
+) -> Result<Voter, ReplError> {
     let config = Config {
         id,
         voters: members.voters.clone(),
         learners: members.learners.clone(),
         election_ticks: ELECTION_TICKS,
         heartbeat_ticks: HEARTBEAT_TICKS,
-        random: storage.env.random.clone(),
+        random,
     };
-    let log = LogOf {
-        log: storage.log.clone(),
-        storage: storage.me.clone(),
-    };
-    Member::start(&config, storage.log.hard_state(), applied, log)
+    let state = history.log.hard_state();
+    Member::start(&config, state, applied, LogOf(history))
 }
