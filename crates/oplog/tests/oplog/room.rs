@@ -460,11 +460,8 @@ fn who_wants_several_segments_and_is_refused_leaves_nothing_behind() {
     assert_eq!((log.stats().shortages, told.load(Ordering::SeqCst)), (1, 1));
 }
 
-/// Entries that need several segments at once were refused while history was kept that could make way for them, as
-/// there was a file for the next segment.
-#[test]
-fn history_makes_way_for_what_needs_several_segments() {
-    let fs = SimulatedFs::new(1);
+/// A log of `count` segments that it keeps as history and a file for the next one; what it has, and a segment's bytes.
+fn with_history(machine: &Env, fs: &SimulatedFs, count: usize) -> (Log, Model, usize) {
     let options = LogOptions {
         retention: Retention {
             bytes: 1 << 30,
@@ -473,13 +470,22 @@ fn history_makes_way_for_what_needs_several_segments() {
         ..uncompressed()
     };
     let bytes = options.segment_bytes as usize;
-    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
+    let log = Log::open(machine, options, Seq::ZERO).unwrap();
     let mut model = Model::default();
-    while segments(&fs).len() < 12 {
+    while segments(fs).len() < count {
         model.append(&log, 1, 900).unwrap();
         log.flush().unwrap();
     }
     log.prepare_segment().unwrap();
+    (log, model, bytes)
+}
+
+/// Entries that need several segments at once were refused while history was kept that could make way for them, as
+/// there was a file for the next segment.
+#[test]
+fn history_makes_way_for_what_needs_several_segments() {
+    let fs = SimulatedFs::new(1);
+    let (log, model, bytes) = with_history(&env(&fs, 1), &fs, 12);
     let told = Arc::new(AtomicU64::new(0));
     let count = told.clone();
     log.set_shortage_handler(Arc::new(move || {
@@ -568,26 +574,12 @@ impl FileSystem for Quota {
 #[test]
 fn a_quota_takes_no_history_in_vain() {
     let fs = SimulatedFs::new(1);
-    let options = LogOptions {
-        retention: Retention {
-            bytes: 1 << 30,
-            ..Retention::default()
-        },
-        ..uncompressed()
-    };
-    let bytes = options.segment_bytes as usize;
     let machine = env(&fs, 1);
     let machine = Env {
         fs: Arc::new(Quota(machine.fs.clone())),
         ..machine
     };
-    let log = Log::open(&machine, options, Seq::ZERO).unwrap();
-    let mut model = Model::default();
-    while segments(&fs).len() < 12 {
-        model.append(&log, 1, 900).unwrap();
-        log.flush().unwrap();
-    }
-    log.prepare_segment().unwrap();
+    let (log, model, bytes) = with_history(&machine, &fs, 12);
     fs.set_free_bytes(Some(0));
     for _ in 0..2 {
         let error = log.wait_for_room_for(30 * bytes, 300).unwrap_err();
@@ -618,21 +610,7 @@ fn a_quota_takes_no_history_in_vain() {
 #[test]
 fn history_that_is_read_does_not_go_in_vain() {
     let fs = SimulatedFs::new(1);
-    let options = LogOptions {
-        retention: Retention {
-            bytes: 1 << 30,
-            ..Retention::default()
-        },
-        ..uncompressed()
-    };
-    let bytes = options.segment_bytes as usize;
-    let log = Log::open(&env(&fs, 1), options, Seq::ZERO).unwrap();
-    let mut model = Model::default();
-    while segments(&fs).len() < 8 {
-        model.append(&log, 1, 900).unwrap();
-        log.flush().unwrap();
-    }
-    log.prepare_segment().unwrap();
+    let (log, model, bytes) = with_history(&env(&fs, 1), &fs, 8);
     fs.set_free_bytes(Some(0));
     let mut readers = Vec::new();
     for seq in 1..=model.last().0 {
