@@ -499,7 +499,8 @@ def test_a_write_that_no_majority_takes_is_answered_in_its_time(tmp_path):
     with ReplicaSet(tmp_path, election_ms=120_000) as rs:
         rs.initiate()
         primary, others = rs.primary, rs.secondaries
-        client = primary.direct
+        # Connections from before the set was made know no sessions.
+        client = MongoClient("127.0.0.1", primary.port, directConnection=True)
         client.t.c.insert_many([{"_id": number, "n": 0} for number in range(5)])
         rs.wait_applied()
         increment = {"$inc": {"n": 1}}
