@@ -130,7 +130,15 @@ impl PinnedStates {
 
     /// The state of a time that is about to be asked for.
     pub fn keep(&self, time: ClusterTime, view: PinnedView, now: Duration) {
-        let gone = self.states.lock().keep(time, view, now + KEPT_FOR);
+        let until = now + KEPT_FOR;
+        let mut states = self.states.lock();
+        // Another read has waited for it as well: its view stays, and nothing has to go for this one.
+        if states.get(time, until).is_some() {
+            return;
+        }
+        let gone = states.keep(time, view, until);
+        // The engine's snapshot ends without the lock.
+        drop(states);
         drop(gone);
     }
 
