@@ -32,7 +32,7 @@ pub(crate) struct StatementWatch<'s> {
     namespace: &'s Namespace,
     told: ToldStatement<'s>,
     began: Duration,
-    /// What the call had counted before; `None` where that was nothing.
+    /// What the call had counted before; `None` of its first statement, as that was nothing.
     before: Option<OperationCounters>,
     /// A statement before it has sorted.
     has_sorted: bool,
@@ -49,8 +49,6 @@ impl<'s> StatementWatch<'s> {
         // That of the statement before is none of this one's.
         call.report.plan_summary = PlanSummary::default();
         let is_first = !std::mem::replace(&mut call.report.is_told_by_statement, true);
-        // Before its first update or delete `bulkWrite` may have inserted.
-        let is_new = is_first && call.command.name != "bulkWrite";
         let counters = call.operation.counters();
         let has_sorted = counters.forget_sort();
         Self {
@@ -58,7 +56,7 @@ impl<'s> StatementWatch<'s> {
             namespace,
             told,
             began: call.server.env.clock.monotonic(),
-            before: (!is_new).then(|| counters.since(&OperationCounters::default())),
+            before: (!is_first).then(|| counters.since(&OperationCounters::default())),
             has_sorted,
         }
     }
