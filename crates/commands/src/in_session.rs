@@ -187,8 +187,8 @@ pub fn label(call: &Invocation<'_>, error: &mut CommandError, is_refused: bool) 
 
 /// Answers that the write concern was not met, beside what the command did. What was written may not stay when the
 /// member's role changed meanwhile: drivers send it again by its label, as they do with errors (retryable writes
-/// specification). A commit that is not on disk yet for want of space or of a
-/// descriptor is one whose outcome is not known.
+/// specification). A commit that is not on disk yet for want of space or of a descriptor is one whose outcome is not
+/// known.
 pub fn tell_write_concern_error(
     call: &Invocation<'_>,
     mut cannot: Document,

@@ -82,8 +82,9 @@ pub fn commit(call: &Invocation<'_>, statement: &Statement<'_>, unit: WriteUnit<
     Ok(statement.is_one_of_many && is_ahead)
 }
 
-/// Ends a statement: what it has done has taken effect on return, however it ended, unless it is one of many, whose
-/// command waits. A fatal error ends the command, which is answered after a wait of its own.
+/// Ends a statement: what it has done has taken effect on return, however it ended, or is ahead as the call has no
+/// patience left. One of many does not wait, as its command does. A fatal error ends the command, which is answered
+/// after a wait of its own.
 pub fn end<T>(call: &Invocation<'_>, statement: &Statement<'_>, done: Result<T>) -> Result<T> {
     if statement.is_one_of_many || done.as_ref().is_err_and(|error| call.is_fatal(error)) {
         return done;
