@@ -478,6 +478,29 @@ def test_a_bucket_that_the_log_removes_is_not_made_again(server, shop, tmp_path)
     assert shop["system.buckets.x"].count_documents({}) == 0
 
 
+def test_a_time_series_that_a_log_of_mongodb_drops_stays_gone(server, shop, tmp_path):
+    """Its indexes made a plain collection of its name, and buckets that the log had changed before were told as missing."""
+    options = {"timeseries": {"timeField": "t"}}
+    shop.create_collection("x", **options)
+    shop.x.insert_one({"_id": 1, "t": datetime.datetime(2024, 1, 1), "v": "caf#"})
+    [bucket] = shop["system.buckets.x"].find()
+    index = {"v": 2, "key": {"t": 1}, "name": "t_1"}
+    folder = dump(tmp_path / "dump", x=(None, {"options": options, "indexes": [index], "type": "timeseries"}))
+    file = folder / "shop" / "system.buckets.x.bson"
+    file.write_bytes(bson.encode(bucket))
+    latin1_file(file)
+    diff = {"scontrol": {"i": {"closed": True}}}
+    log(
+        folder,
+        {"op": "u", "ns": "shop.system.buckets.x", "o": {"$v": 2, "diff": diff}, "o2": {"_id": bucket["_id"]}},
+        {"op": "c", "ns": "shop.$cmd", "o": {"drop": "system.buckets.x"}},
+        {"op": "d", "ns": "shop.system.views", "o": {"_id": "shop.x"}},
+    )
+    done = restore(server, "--drop", "--oplogReplay", "--invalidUtf8", "replace", folder)
+    assert done.returncode == 0, done.stderr
+    assert not {"x", "system.buckets.x"} & set(shop.list_collection_names())
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_buckets_with_text_that_is_not_utf8(server, shop, tmp_path, version):
     """U+FFFD sorts elsewhere than a byte: a bucket's extents were no longer its own, and it was refused. Compressed

@@ -358,8 +358,7 @@ impl<'a> Replay<'a> {
                 self.push(operation)
             }
             "drop" => {
-                self.indexes.drop_all(&namespace);
-                self.left_out.drop_collection(&namespace);
+                self.forget(&namespace);
                 self.push(operation)
             }
             "dropDatabase" => self.drop_database(&namespace.database, operation),
@@ -389,12 +388,18 @@ impl<'a> Replay<'a> {
         for entry in self.client.collections(database)? {
             let namespace = Namespace::new(database, entry.get_str("name").unwrap_or_default());
             if self.is_wanted(&namespace) {
-                self.indexes.drop_all(&namespace);
-                self.left_out.drop_collection(&namespace);
+                self.forget(&namespace);
                 self.push(command_operation(database, doc! { "drop": namespace.collection }))?;
             }
         }
         Ok(())
+    }
+
+    /// Nothing of a collection or a time series that is gone waits for the log's end: its indexes would make a
+    /// collection anew.
+    fn forget(&mut self, namespace: &Namespace) {
+        self.indexes.drop_all(namespace);
+        self.left_out.drop_collection(namespace);
     }
 
     /// A view as MongoDB logs it: a document of a collection of views. It is what became of a view that has the name by
@@ -438,6 +443,8 @@ impl<'a> Replay<'a> {
             }
             None => {}
         }
+        // Of a time series MongoDB logs this document's removal, and the drop of its buckets, which is not replayed.
+        self.forget(&namespace);
         if kind == "d" {
             return Ok(());
         }
