@@ -203,6 +203,7 @@ mod tests {
         left_out.drop_collection(&b);
         assert!(!left_out.contains(&buckets, &id));
     }
+
     fn held(bytes: usize) -> Held {
         let bucket = RawDocumentBuf::try_from(&doc! { "pad": "x".repeat(bytes) }).unwrap();
         Held::of_dump(&bucket, Counts::default())

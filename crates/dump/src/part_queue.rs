@@ -74,7 +74,7 @@ mod tests {
                 });
                 let mut expected = 0;
                 for gathered in receiver {
-                    let before_last = (gathered.len() - 1) * pad;
+                    let before_last = (gathered.len() - 1) * (PART_BYTES + pad);
                     assert!(before_last < GATHERED_BYTES, "{} of {pad}", gathered.len());
                     for found in gathered {
                         assert_eq!(found, part(expected));
