@@ -1,6 +1,6 @@
-//! Geometries that much is held against.
+//! A geometry that many others are tested against, with what makes each test cheap.
 //!
-//! Points are looked for in cells. The sphere is cut into S2 cells with few arcs in each. Of a cell's centre is known
+//! Points are looked up in cells. The sphere is cut into S2 cells with few arcs in each. Of a cell's centre is known
 //! which polygons it is inside of, so that the crossings of the way from there to a point, by the arcs that are near,
 //! tell of the point: as counting all crossings from the origin does. For lines and polygons there are the trees of
 //! the parts.
@@ -46,7 +46,7 @@ struct Cells {
 }
 
 impl Indexed {
-    /// Of a geometry. The cells are made once it was asked about some points.
+    /// Of a geometry. Cells and trees are made once it was asked about some points and arcs.
     pub fn new(geometry: Geometry) -> Self {
         Self {
             arcs: geometry.arcs(),
@@ -66,16 +66,10 @@ impl Indexed {
         if !self.is_worth_it(other) {
             return self.geometry.meets(other, steps);
         }
-        for part in other.parts() {
-            let meets = match part {
-                Part::Point(point) => self.cells(steps)?.has(point, |_| true, steps)?,
-                _ => self.with_trees(steps)?.meets_part(part, steps)?,
-            };
-            if meets {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        other.any_part(|part| match part {
+            Part::Point(point) => self.cells(steps)?.has(point, |_| true, steps),
+            _ => self.with_trees(steps)?.meets_part(part, steps),
+        })
     }
 
     /// As [`Geometry::contains`].
@@ -83,16 +77,10 @@ impl Indexed {
         if !self.is_worth_it(other) {
             return self.geometry.contains(other, steps);
         }
-        for part in other.parts() {
-            let contains = match part {
-                Part::Point(point) => self.cells(steps)?.has(point, |is_polygon| is_polygon, steps)?,
-                _ => self.with_trees(steps)?.contains_part(part, steps)?,
-            };
-            if !contains {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        other.all_parts(|part| match part {
+            Part::Point(point) => self.cells(steps)?.has(point, |is_polygon| is_polygon, steps),
+            _ => self.with_trees(steps)?.contains_part(part, steps),
+        })
     }
 
     /// False while looking at all arcs is as good.

@@ -79,6 +79,9 @@ impl Line {
 pub struct Polygon {
     /// The outer ring, then the holes.
     rings: Vec<Ring>,
+    /// How many arcs all rings have together. Kept, as it is asked for each pair of parts, and there may be a hundred
+    /// thousand rings.
+    arc_count: u32,
     /// Whether S2's origin is inside.
     holds_origin: bool,
     /// See [`Line`].
@@ -88,6 +91,7 @@ pub struct Polygon {
 impl Polygon {
     pub(crate) fn new(rings: Vec<Ring>) -> Self {
         Self {
+            arc_count: rings.iter().map(|ring| ring.arcs().len() as u32).sum(),
             holds_origin: rings.iter().fold(false, |inside, ring| inside ^ ring.holds_origin()),
             rings,
             tree: OnceLock::new(),
@@ -196,12 +200,11 @@ fn any_near<'a, E>(
 impl Part {
     /// Makes the tree of the arcs, if it is worth it for so many looks.
     fn prepare<E>(&self, looks: usize, steps: &mut Steps<'_, E>) -> Result<(), E> {
-        let tree = match self {
-            Part::Point(_) => return Ok(()),
-            Part::Line(line) => &line.tree,
-            Part::Polygon(polygon) => &polygon.tree,
-        };
-        if looks >= TREE_LOOKS && tree.get().is_none() && self.arcs().count() >= TREE_ARCS {
+        if looks >= TREE_LOOKS
+            && self.arc_count() >= TREE_ARCS
+            && let Some(tree) = self.tree_cell()
+            && tree.get().is_none()
+        {
             let made = Tree::of(self.arcs(), steps)?;
             // Whoever came first has made the same.
             tree.get_or_init(|| Box::new(made));
@@ -210,10 +213,23 @@ impl Part {
     }
 
     fn tree(&self) -> Option<&Tree> {
+        self.tree_cell()?.get().map(Box::as_ref)
+    }
+
+    fn tree_cell(&self) -> Option<&OnceLock<Box<Tree>>> {
         match self {
             Part::Point(_) => None,
-            Part::Line(line) => line.tree.get().map(Box::as_ref),
-            Part::Polygon(polygon) => polygon.tree.get().map(Box::as_ref),
+            Part::Line(line) => Some(&line.tree),
+            Part::Polygon(polygon) => Some(&polygon.tree),
+        }
+    }
+
+    /// How many [`Part::arcs`] gives.
+    fn arc_count(&self) -> usize {
+        match self {
+            Part::Point(_) => 0,
+            Part::Line(line) => line.arcs.len(),
+            Part::Polygon(polygon) => polygon.arc_count as usize,
         }
     }
 
@@ -246,12 +262,12 @@ impl Part {
             }
             (one, other) => {
                 // Where there is a tree already, or else where there is more to look through.
-                let rank = |part: &Part| (part.tree().is_some(), part.arcs().count());
+                let rank = |part: &Part| (part.tree().is_some(), part.arc_count());
                 let (few, many) = match rank(one) <= rank(other) {
                     true => (one, other),
                     false => (other, one),
                 };
-                many.prepare(few.arcs().count(), steps)?;
+                many.prepare(few.arc_count(), steps)?;
                 for arc in few.arcs() {
                     if any_near(many.tree(), many.arcs(), arc, steps, |beside| arc.meets(beside))? {
                         return Ok(true);
@@ -274,15 +290,15 @@ impl Part {
         match other {
             Part::Point(point) => polygon.contains_or_touches(point, steps),
             Part::Line(line) => {
-                self.prepare(line.arcs.len(), steps)?;
+                self.prepare(other.arc_count(), steps)?;
                 polygon.contains_arcs(line.arcs.iter(), steps)
             }
             Part::Polygon(inner) => {
-                self.prepare(inner.arcs().count() + polygon.rings.len(), steps)?;
+                self.prepare(other.arc_count() + polygon.rings.len(), steps)?;
                 if !polygon.contains_arcs(inner.arcs(), steps)? {
                     return Ok(false);
                 }
-                other.prepare(polygon.arcs().count(), steps)?;
+                other.prepare(self.arc_count(), steps)?;
                 // No hole lies in the other's inside, nor does what is around the polygon, if that is the smaller part.
                 for vertex in polygon.arcs().map(|arc| &arc.a) {
                     if inner.contains(vertex, steps)? && !inner.touches(vertex, steps)? {
@@ -373,19 +389,26 @@ impl Geometry {
 
     /// How many arcs it has; a point counts as one.
     pub fn arcs(&self) -> usize {
-        let arcs_of = |part: &Part| match part {
-            Part::Point(_) => 1,
-            part => part.arcs().count(),
-        };
-        self.parts.iter().map(arcs_of).sum()
+        self.parts.iter().map(|part| part.arc_count().max(1)).sum()
     }
 
     pub(crate) fn outline(&self) -> Outline<'_> {
         Outline::of(self.parts.iter().collect())
     }
 
-    pub(crate) fn parts(&self) -> &[Part] {
-        &self.parts
+    /// Whether `has` says yes to one of the parts.
+    pub(crate) fn any_part<E>(&self, mut has: impl FnMut(&Part) -> Result<bool, E>) -> Result<bool, E> {
+        for part in &self.parts {
+            if has(part)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether `has` says yes to all of the parts.
+    pub(crate) fn all_parts<E>(&self, mut has: impl FnMut(&Part) -> Result<bool, E>) -> Result<bool, E> {
+        Ok(!self.any_part(|part| has(part).map(|is_so| !is_so))?)
     }
 
     /// Makes whatever is worth it for that many looks for what is near.
@@ -395,43 +418,27 @@ impl Geometry {
 
     /// Whether they have a point in common.
     pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        for part in &other.parts {
-            if self.meets_part(part, steps)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        other.any_part(|part| self.meets_part(part, steps))
     }
 
     pub(crate) fn meets_part<E>(&self, part: &Part, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        for own in &self.parts {
+        self.any_part(|own| {
             // Of two points as well, of which a document may have a million.
             steps(1)?;
-            if own.meets(part, steps)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+            own.meets(part, steps)
+        })
     }
 
     /// Whether each part of another lies in one of the polygons of this one.
     pub fn contains<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        for part in &other.parts {
-            if !self.contains_part(part, steps)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        other.all_parts(|part| self.contains_part(part, steps))
     }
 
     pub(crate) fn contains_part<E>(&self, part: &Part, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        for own in &self.parts {
+        self.any_part(|own| {
             steps(1)?;
-            if own.contains(part, steps)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+            own.contains(part, steps)
+        })
     }
 
     /// The angle between a point and the nearest point of the geometry, in radians.
