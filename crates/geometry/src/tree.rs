@@ -34,6 +34,10 @@ impl Bounds {
         }
     }
 
+    fn holds(&self, other: &Bounds) -> bool {
+        (0..3).all(|axis| self.low[axis] <= other.low[axis] && other.high[axis] <= self.high[axis])
+    }
+
     fn overlaps(&self, other: &Bounds) -> bool {
         (0..3).all(|axis| self.low[axis] <= other.high[axis] && other.low[axis] <= self.high[axis])
     }
@@ -148,7 +152,37 @@ impl Tree {
             levels.push(std::mem::replace(&mut boxes, above));
         }
         levels.push(boxes);
-        Ok(Self { axes, arcs, levels })
+        let tree = Self { axes, arcs, levels };
+        if cfg!(debug_assertions) {
+            tree.check_invariants();
+        }
+        Ok(tree)
+    }
+
+    /// What lets a search pass over a box that does not overlap: each holds all that is below it.
+    fn check_invariants(&self) {
+        assert!(
+            self.levels.last().is_some_and(|top| top.len() <= FANOUT),
+            "one group on top"
+        );
+        assert_eq!(self.levels[0].len(), self.arcs.len(), "each arc has a box");
+        for (bounds, (_, arc)) in self.levels[0].iter().zip(&self.arcs) {
+            for point in [&arc.a, arc.midpoint(), &arc.b] {
+                let place = self.axes.place(&point.0);
+                let (low, high) = (place, place);
+                assert!(bounds.holds(&Bounds { low, high }), "{bounds:?} holds {arc:?}");
+            }
+        }
+        for pair in self.levels.windows(2) {
+            let (below, above) = (&pair[0], &pair[1]);
+            assert_eq!(above.len(), below.len().div_ceil(FANOUT), "each group has a box");
+            for (group, around) in below.chunks(FANOUT).zip(above) {
+                assert!(
+                    group.iter().all(|bounds| around.holds(bounds)),
+                    "{around:?} holds {group:?}"
+                );
+            }
+        }
     }
 
     /// Whether `found` says yes to one of the arcs, with their numbers, that may touch another, or cross it.
