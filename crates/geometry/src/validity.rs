@@ -9,7 +9,7 @@ use crate::sphere::{Geometry, Polygon, toggled};
 use crate::tree::Tree;
 use crate::{GeometryError, Steps};
 use s2::point::Point;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 impl Geometry {
     /// Refuses polygons with rings that cross, share an edge or lie in each other's holes, and holes that touch the
@@ -74,7 +74,8 @@ fn nested<E>(
         .collect();
     for (place, hole) in rings.iter().enumerate().skip(1) {
         let vertex = &hole.arcs()[0].a;
-        let (mut crossed, mut touched) = (Vec::new(), HashSet::new());
+        // In order, so that of several holes the message names the same one each time.
+        let (mut crossed, mut touched) = (Vec::new(), BTreeSet::new());
         tree.crossed(vertex, steps, |arc| crossed.push(places[arc as usize] as u32))?;
         tree.any_touching(vertex, steps, |arc| {
             touched.insert(places[arc as usize]);
