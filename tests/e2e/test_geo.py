@@ -127,6 +127,7 @@ def test_a_2d_index_is_not_searched_below_the_least_distance(db, seed):
         for least, most in ((0.25, 10), (0.25, 1.0), (1.5, 10), (3.0, 10)):
             order = sorted(at, key=lambda n: angle(center, at[n]))
             between = [n for n in order if least <= angle(center, at[n]) <= most]
+            assert between or least == 3.0, "all but the last rings are wide enough to have some"
             query = {"loc": {"$nearSphere": list(center), "$minDistance": least, "$maxDistance": most}}
             assert [d["_id"] for d in db.c.find(query)] == between
             assert db.c.find(query).explain()["executionStats"]["totalKeysExamined"] < 1000
@@ -135,6 +136,7 @@ def test_a_2d_index_is_not_searched_below_the_least_distance(db, seed):
             assert [d["_id"] for d in given] == between
             assert all(least <= d["far"] <= most for d in given)
         flat = sorted((n for n in at if 20 <= math.dist(center, at[n]) <= 90), key=lambda n: math.dist(center, at[n]))
+        assert flat
         query = {"loc": {"$near": list(center), "$minDistance": 20, "$maxDistance": 90}}
         assert [d["_id"] for d in db.c.find(query)] == flat
         assert db.c.find(query).explain()["executionStats"]["totalKeysExamined"] < 1000
