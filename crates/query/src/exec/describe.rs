@@ -31,6 +31,8 @@ pub(crate) enum Detail {
 const TREE_BYTES_MAX: usize = 10 << 20;
 /// Bytes of all parts of an explanation whose size is up to the query, with room for the others.
 const EXPLANATION_BYTES_MAX: usize = DOCUMENT_BYTES_MAX - (64 << 10);
+/// Bytes that a part takes where it stands besides its own: for `inputStage`, or its share of a list of `inputStages`.
+const PART_NAME_BYTES: usize = 16;
 
 /// How much may be shown. A filter of many branches may stand at each of as many scans.
 pub(crate) struct SizeBudget {
@@ -72,7 +74,7 @@ impl SizeBudget {
     /// Whether there is room for a part, which then is taken.
     pub(crate) fn takes(&mut self, part: &Document) -> bool {
         let bytes = RawDocumentBuf::try_from(part).map_or(usize::MAX, |raw| raw.as_bytes().len());
-        let used = self.used.saturating_add(bytes);
+        let used = self.used.saturating_add(bytes).saturating_add(PART_NAME_BYTES);
         let fits = used <= self.bytes_max;
         match fits {
             true => self.used = used,
