@@ -194,6 +194,8 @@ impl Project {
             };
             match projection {
                 Some(projection) => {
+                    // What was left open before does not excuse a failure here.
+                    run.evaluation.take_skipped();
                     let made = projection.apply(as_document(source)?, matcher.as_deref(), run.evaluation, scratch);
                     // In a race, where scripts do not run, nobody gets what is made, and that it fails without them
                     // says nothing of the plan.
