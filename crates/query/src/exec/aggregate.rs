@@ -97,12 +97,8 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
             let (source, facts, planned) = PlanSource::new(*planned)?;
             let top = match count {
                 Some(count) => Box::new(CountSource {
-                    planned,
                     is_hinted,
-                    count,
-                    counted: 0,
-                    has_all: false,
-                    done: false,
+                    ..CountSource::new(planned, count)
                 }),
                 None => pipeline.run(Box::new(source))?,
             };
@@ -441,14 +437,7 @@ pub(crate) fn open_foreign(
         Opened::Plan(planned, count) => {
             let (source, _, planned) = PlanSource::new(*planned)?;
             match count {
-                Some(count) => Ok(Box::new(CountSource {
-                    planned,
-                    is_hinted: false,
-                    count,
-                    counted: 0,
-                    has_all: false,
-                    done: false,
-                })),
+                Some(count) => Ok(Box::new(CountSource::new(planned, count))),
                 None => pipeline.run(Box::new(source)),
             }
         }
@@ -472,6 +461,19 @@ struct CountSource {
     /// That is all there is to count.
     has_all: bool,
     done: bool,
+}
+
+impl CountSource {
+    fn new(planned: Arc<Mutex<Planned>>, count: CountOnly) -> Self {
+        Self {
+            planned,
+            is_hinted: false,
+            count,
+            counted: 0,
+            has_all: false,
+            done: false,
+        }
+    }
 }
 
 impl stages::Stage for CountSource {

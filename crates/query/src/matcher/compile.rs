@@ -111,7 +111,7 @@ fn refusal(expr: &MatchExpr) -> QueryError {
 struct PartialFilter(Matcher);
 
 /// What an index's predicate asks of documents; `None` of one that another compiler has made.
-pub(crate) fn partial_filter(predicate: &Arc<dyn Predicate>) -> Option<&MatchExpr> {
+pub(crate) fn compiled_filter(predicate: &Arc<dyn Predicate>) -> Option<&MatchExpr> {
     let predicate: &dyn Any = &**predicate;
     let filter = predicate.downcast_ref::<PartialFilter>()?;
     Some(filter.0.root())

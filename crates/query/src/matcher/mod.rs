@@ -42,7 +42,7 @@ pub use tree::{BitOp, BitTest, ExprPredicate, InList, MatchExpr, Test, TypeSet, 
 
 pub use crate::expression::ExpressionContext as ParseContext;
 
-pub(crate) use compile::partial_filter;
+pub(crate) use compile::compiled_filter;
 pub(crate) use evaluate::{Scope, equals};
 pub(crate) use number::integral;
 pub(crate) use parse::{ValuePredicate, array_filter, element_condition, is_operators, names_expr, pull_condition};

@@ -90,7 +90,7 @@ impl PlannedQuery {
         let shape = match &self.shape {
             PlannedShape::Lookup(index) => {
                 let path = index.pattern().fields().first().map_or("", |field| field.path());
-                text_of(&equality_text(path), &Order::None, None, None)
+                text_of(&path_text(path, CompareOp::Eq.name()), &Order::None, None, None)
             }
             PlannedShape::Parsed {
                 filter,
@@ -160,9 +160,9 @@ fn whole_filter_text(filter: Option<&Matcher>) -> String {
     filter.map_or_else(String::new, |filter| filter_text(filter.root()))
 }
 
-/// That of a filter for one value of a path.
-fn equality_text(path: &str) -> String {
-    format!("{path}:{}", CompareOp::Eq.name())
+/// That of a filter with one test of a path.
+fn path_text(path: &str, test: &str) -> String {
+    format!("{path}:{test}")
 }
 
 /// Recursion is bounded by the depth that filters may have.
@@ -179,7 +179,7 @@ fn filter_text(expr: &MatchExpr) -> String {
         MatchExpr::Or(parts) => list("or", parts),
         MatchExpr::Nor(parts) => list("nor", parts),
         MatchExpr::Not(part) => format!("not[{}]", filter_text(part)),
-        MatchExpr::Path { path, test } => format!("{}:{}", path.text(), test_text(test)),
+        MatchExpr::Path { path, test } => path_text(path.text(), &test_text(test)),
         MatchExpr::Text(_) => "$text".to_owned(),
         MatchExpr::Where(_) => "$where".to_owned(),
         MatchExpr::Schema(schema) => format!("schema[{}]", schema_text(RawBsonRef::Document(schema.source()))),

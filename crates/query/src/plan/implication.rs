@@ -7,7 +7,7 @@ use super::convert::Converter;
 use super::encode::{StringKeys, may_have_strings};
 use super::leaf::Leaf;
 use super::predicate::Predicate;
-use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, partial_filter};
+use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, compiled_filter};
 use crate::raw::Constant;
 use bson::raw::RawBsonRef;
 use keys::FieldKind;
@@ -24,7 +24,7 @@ pub(crate) fn holds_matches(index: &Index, filter: Option<&Matcher>) -> bool {
     let Some(predicate) = index.predicate() else {
         return true;
     };
-    partial_filter(predicate).is_some_and(|partial| implies(filter, partial, index.collation().is_some()))
+    compiled_filter(predicate).is_some_and(|partial| implies(filter, partial, index.collation().is_some()))
 }
 
 /// True when every document that matches `filter` matches `partial`. Which documents match `partial` depends on the

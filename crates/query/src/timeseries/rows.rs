@@ -185,8 +185,8 @@ pub fn each_measurement<E: From<QueryError>>(
     Ok(())
 }
 
-/// Puts a measurement into a bucket that is made anew. Answers false where it cannot be one of the bucket's: it has a
-/// field twice, another metaField, or a value of another type than those at the same path.
+/// Puts a measurement into a bucket that is made anew. Answers false where it cannot be one of the bucket's: it has no
+/// time, a field twice, another metaField, or a value of another type than those at the same path.
 pub type PutMeasurement<'p> = dyn FnMut(&RawDocument) -> Result<bool, QueryError> + 'p;
 
 /// A bucket of what `each` puts in for another one's measurements: names can change so that two of them become one, of
