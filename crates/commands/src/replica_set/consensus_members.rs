@@ -6,6 +6,9 @@ use bson::{Binary, Bson, Document, doc};
 
 /// The first number that a member gets which is not its first instance. First ones have their `_id` and one more.
 const LATER_IDS_FROM: u64 = 1_000;
+/// Numbers that a member which goes on alone has, for itself and those that it takes in, before those of one whose
+/// forced configuration has the next version: far more than it gives until they have heard of each other.
+const IDS_OF_VERSION: u64 = 1_024;
 
 /// A member as consensus knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +46,10 @@ impl ConsensusMembers {
     }
 
     /// A member that goes on without the others, as another than it was: what is on its way to that does not reach it.
-    /// It passes over so many numbers: another one may go on alone as well.
-    pub fn alone(&self, member: i32, instance: [u8; 16], passed_over: u64) -> Self {
-        let next = self.next.max(LATER_IDS_FROM) + passed_over + 1;
+    /// It passes over the numbers of configurations with lower versions than its own: another one may go on alone as
+    /// well. A member that got the same number from both would keep the log of one and follow the other.
+    pub fn alone(&self, member: i32, instance: [u8; 16], version: u64) -> Self {
+        let next = self.next.max(LATER_IDS_FROM) + version * IDS_OF_VERSION + 1;
         Self {
             members: vec![ConsensusMember {
                 member,
@@ -165,12 +169,14 @@ mod tests {
         let third = members.of(1).expect("there").id;
         assert!(third > second.id, "{third}");
         // Two that go on alone at the same time do not give the same ones either.
-        let [one, other] = [10_001, 10_002].map(|passed_over| {
-            let mut alone = members.alone(0, [1; 16], passed_over);
+        let [one, other] = [10_001, 10_002].map(|version| {
+            let mut alone = members.alone(0, [1; 16], version);
             alone.take_in(1, [2; 16]);
+            alone.take_in(2, [3; 16]);
             alone.members.iter().map(|member| member.id).collect::<Vec<_>>()
         });
-        assert!(one[0] > third && one != other, "{one:?} {other:?}");
+        assert!(one[0] > third && one.len() == 3, "{one:?}");
+        assert!(one.iter().all(|id| !other.contains(id)), "{one:?} {other:?}");
         let mut document = Document::new();
         document.insert("consensus", members.to_document());
         assert_eq!(ConsensusMembers::read(&document), Some(members));
