@@ -78,6 +78,7 @@ fn too_many_open_files_have_a_code_of_their_own() {
         if code_of(&reply).is_some() {
             break reply;
         }
+        assert!(number < 1_000, "nothing is refused: {reply}");
     };
     assert_eq!(code_of(&refused), Some(264), "{refused}");
     assert_eq!(refused.get_str("codeName").ok(), Some("TooManyFilesOpen"));
