@@ -29,28 +29,33 @@ impl LogHistory {
     pub(crate) fn read<T>(&self, seq: Seq, read: impl Fn(&Log) -> Result<T, LogError>) -> Result<T, LogError> {
         for _ in 0..DAMAGES_MAX {
             match read(&self.log) {
-                Err(error) if self.steps_over(seq, &error) => {}
+                Err(error) if is_damage(&error) => self.step_over(seq, error)?,
                 read => return read,
             }
         }
         read(&self.log)
     }
 
-    fn steps_over(&self, seq: Seq, error: &LogError) -> bool {
-        let is_damage = match error {
-            // What has no key is not damaged.
-            LogError::Corrupt { damage, .. } => !matches!(damage, Damage::Sealing { .. } | Damage::Seal(_)),
-            _ => false,
-        };
-        if !is_damage {
-            return false;
+    /// History begins behind the damage. The error where it cannot.
+    fn step_over(&self, seq: Seq, damage: LogError) -> Result<(), LogError> {
+        match self.log.step_over_damage(seq, self.engine.durable_seq()) {
+            Ok(Some(first)) => {
+                if let Some(handler) = &self.on_damage {
+                    handler(&damage, first);
+                }
+                Ok(())
+            }
+            // Nobody has looked yet whether it can: whoever reads comes again, and the server need not end.
+            Err(error) if error.passes() => Err(error),
+            Ok(None) | Err(_) => Err(damage),
         }
-        let Ok(Some(first)) = self.log.step_over_damage(seq, self.engine.durable_seq()) else {
-            return false;
-        };
-        if let Some(handler) = &self.on_damage {
-            handler(error, first);
-        }
-        true
+    }
+}
+
+/// What has no key is not damaged.
+fn is_damage(error: &LogError) -> bool {
+    match error {
+        LogError::Corrupt { damage, .. } => !matches!(damage, Damage::Sealing { .. } | Damage::Seal(_)),
+        _ => false,
     }
 }

@@ -13,7 +13,7 @@ impl Log {
     /// stepped over at opening. `durable` is the engine's mark: where an entry behind it may lie in the damage, all
     /// stays as it is. Answers the first entry behind the damage; `None` where there is none to be stepped over.
     ///
-    /// Errors: `Corrupt`, where an entry is needed that lies in the damage; `Io`.
+    /// Errors: `Corrupt`, where an entry is needed that lies in the damage; `NoDescriptors`, `Io`.
     pub fn step_over_damage(&self, wanted: Seq, durable: Seq) -> Result<Option<Seq>> {
         let shared = &*self.shared;
         shared.check_open()?;
