@@ -434,14 +434,21 @@ impl Catalog {
         })
     }
 
-    /// For how many segments a purge makes room, however many it may take. A reader keeps the bytes of a file that has
-    /// gone.
-    pub fn count_purged(&self, purge: &Purge) -> usize {
+    /// Whether a purge makes room for so many segments, however many it may take. A reader keeps the bytes of a file
+    /// that has gone.
+    pub fn makes_room_for(&self, purge: &Purge, segments: usize) -> bool {
+        let mut missing_bytes = segments as u64 * self.segment_bytes;
         let list = self.list.lock();
-        let purged = (0..list.len()).take_while(|place| purge.takes(&list, *place));
-        let unread = purged.filter(|place| Arc::strong_count(&list[*place]) == 1);
-        let bytes: u64 = unread.map(|place| list[place].header.file_bytes).sum();
-        (bytes / self.segment_bytes) as usize
+        // No more are looked at than that takes: there may be thousands, and each look goes through all others.
+        for (place, segment) in list.iter().enumerate() {
+            if missing_bytes == 0 || !purge.takes(&list, place) {
+                break;
+            }
+            if Arc::strong_count(segment) == 1 {
+                missing_bytes = missing_bytes.saturating_sub(segment.header.file_bytes);
+            }
+        }
+        missing_bytes == 0
     }
 
     /// How many files for segments the file system says that it has space for.

@@ -325,7 +325,7 @@ impl Shared {
                 Err(Refusal {
                     error: LogError::OutOfSpace { .. },
                     room_for,
-                }) if several > catalog.spares() + room_for + catalog.count_purged(&purge) => 0,
+                }) if !catalog.makes_room_for(&purge, several.saturating_sub(catalog.spares() + room_for)) => 0,
                 _ => several,
             },
             wanted => wanted,
