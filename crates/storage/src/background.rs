@@ -77,9 +77,9 @@ pub(crate) struct Checkpointer {
     pub(crate) running: Mutex<()>,
     /// Bytes of log since the last checkpoint that make one due; 0 before the first commit.
     pub(crate) due_bytes: AtomicU64,
-    /// The last one was not taken, for want of space.
+    /// The last one was not taken, for want of space or of a file descriptor.
     pub(crate) is_stuck: AtomicBool,
-    /// The last one was not taken for want of a file descriptor.
+    /// It was a descriptor that it lacked.
     pub(crate) lacks_descriptors: AtomicBool,
     /// And as much has changed since the one before as is to be held in memory: nothing more is written.
     pub(crate) is_full: AtomicBool,

@@ -147,7 +147,7 @@ impl Storage {
     /// As [`Storage::lock_order`], once the log takes so many bytes in so many entries, too: many may have found room
     /// at once, and have large ones.
     ///
-    /// Errors: [`StorageError::OutOfSpace`]; the log has stopped.
+    /// Errors: [`StorageError::OutOfSpace`], [`StorageError::OutOfDescriptors`]; the log has stopped.
     pub(crate) fn lock_order_with_room(
         &self,
         bytes: usize,

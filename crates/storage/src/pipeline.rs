@@ -153,7 +153,13 @@ impl Pipeline {
             Some(proposed) if self.is_committed(proposed.seq) => queue.pop_front()?,
             _ => return None,
         };
-        self.queued_bytes.fetch_sub(proposed.bytes, Ordering::Relaxed);
+        let before = self.queued_bytes.fetch_sub(proposed.bytes, Ordering::Relaxed);
+        debug_assert!(
+            before >= proposed.bytes && (before == proposed.bytes || !queue.is_empty()),
+            "{before} bytes are in the queue, {} of them go, and {} entries stay",
+            proposed.bytes,
+            queue.len()
+        );
         Some(proposed)
     }
 

@@ -408,9 +408,9 @@ impl<'a> WriteUnit<'a> {
     /// for an operation without the patience to wait for that, it is ahead then ([`Operation::is_ahead`]). Gives the
     /// locks back, once the entry has its place in the log. Without changes it answers the newest published `Seq`.
     ///
-    /// Errors: the log has no room ([`StorageError::OutOfSpace`]) or has stopped; nothing has happened then. An engine
-    /// that fails after the log took the entry stops the storage: whether the entry survives is only known after a
-    /// restart.
+    /// Errors: the log has no room ([`StorageError::OutOfSpace`]), no descriptor for its next file
+    /// ([`StorageError::OutOfDescriptors`]), or has stopped; nothing has happened then. An engine that fails after the
+    /// log took the entry stops the storage: whether the entry survives is only known after a restart.
     pub fn commit(mut self) -> Result<Seq, StorageError> {
         let (storage, op) = (self.evaluator.storage, self.evaluator.op);
         let (seq, epoch) = self.hand_in()?;
