@@ -503,6 +503,8 @@ impl Pages {
         if !is_base(view) {
             return Ok(());
         }
+        // With rows it would be written, as a leaf: what lies below the inner page would be lost.
+        debug_assert_eq!(leaf.level, 0, "a block of an inner page is no leaf's");
         self.cache.account(tree, image.memory_bytes() as isize, 0);
         leaf.view.replace(view.with_base(Base::Image(image)), &guard);
         state.is_unreadable = false;
@@ -642,6 +644,10 @@ pub(crate) enum LoadRows {
 }
 
 fn new_leaf(descent: &Descent<'_>, address: BlockAddr, level: u8, image: Option<LeafImage>) -> Leaf {
+    debug_assert!(
+        level == 0 || image.is_none(),
+        "an inner page of level {level} has no rows"
+    );
     let low = descent.low.map_or_else(Vec::new, Fence::to_vec).into_boxed_slice();
     match image {
         None => Leaf::on_disk(low, address, level),
