@@ -82,14 +82,21 @@ struct Arguments {
     /// One run, described in JSON: what the program starts itself with.
     #[arg(long, hide = true)]
     run: Option<String>,
+    /// Touch so many bytes and end: what the program starts before each run.
+    #[arg(long, hide = true)]
+    touch: Option<u64>,
 }
 
 fn main() -> Result<()> {
     allocator::use_huge_pages();
     let arguments = Arguments::parse();
-    match &arguments.run {
-        Some(spec) => run_one(spec),
-        None => run_session(arguments),
+    match (&arguments.run, arguments.touch) {
+        (Some(spec), _) => run_one(spec),
+        (None, Some(bytes)) => {
+            session::touch_memory(bytes);
+            Ok(())
+        }
+        (None, None) => run_session(arguments),
     }
 }
 

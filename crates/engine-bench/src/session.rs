@@ -1,7 +1,7 @@
 //! A session: every run in a process of its own, subjects in turn, so that what changes on the machine meets all alike.
 
 use crate::interrupt::Interrupt;
-use crate::machine::{Machine, drop_page_cache, load};
+use crate::machine::{Machine, available_bytes, drop_page_cache, load};
 use crate::outcome::Outcome;
 use crate::report::{Report, collapse, compare, run_line};
 use crate::spec::RunSpec;
@@ -19,6 +19,9 @@ use std::time::Duration;
 pub const LOAD_MAX: f64 = 0.5;
 /// Between two looks at the page cache of data that shall not be in it.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// Memory that is touched before each run: more than a run without larger data takes.
+const WARM_BYTES: u64 = 1 << 30;
+const TOUCHED_PIECE_BYTES: u64 = 4 << 20;
 /// The allocator that mongod is linked with, where Debian puts it.
 const TCMALLOC: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4",
@@ -141,12 +144,36 @@ fn run_one(mut spec: RunSpec, interrupt: &Interrupt) -> Result<Outcome> {
     } else {
         None
     };
+    warm_memory()?;
     let first = run_process(&spec, interrupt)?;
     if !spec.workload.opens_again() {
         return Ok(first);
     }
     spec.second = true;
     Ok(first.and_then(run_process(&spec, interrupt)?))
+}
+
+/// Starts this program to touch memory and end, so that the run finds pages that are there. Under a hypervisor that
+/// takes free memory from its guests, a page costs ten times as much when it is touched for the first time since. That
+/// would be counted for whoever takes huge pages: of those that are free none is left, of small ones some always are.
+fn warm_memory() -> Result<()> {
+    let bytes = WARM_BYTES.min(available_bytes() / 4);
+    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    let status = command.arg("--touch").arg(bytes.to_string()).status();
+    let status = status.context("starting what touches memory")?;
+    if !status.success() {
+        bail!("what touches memory ended with {status}");
+    }
+    Ok(())
+}
+
+/// What [`run`] starts this program for before each run: touches memory, in the pieces that the allocator gets huge
+/// pages for.
+pub fn touch_memory(bytes: u64) {
+    let pieces: Vec<_> = (0..bytes / TOUCHED_PIECE_BYTES)
+        .map(|_| vec![1_u8; TOUCHED_PIECE_BYTES as usize])
+        .collect();
+    std::hint::black_box(pieces);
 }
 
 fn start_sweeper(directory: PathBuf) -> Result<Ticker> {
