@@ -61,7 +61,10 @@ pub fn peak_resident_bytes() -> u64 {
 
 /// Memory that programs can get without anybody losing pages that are in use, in bytes.
 pub fn available_bytes() -> u64 {
-    field(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemAvailable:") * 1024
+    field(
+        &fs::read_to_string("/proc/meminfo").unwrap_or_default(),
+        "MemAvailable:",
+    ) * 1024
 }
 
 /// Blocks that a file or everything below a folder takes, in bytes; what vanishes meanwhile counts nothing.
