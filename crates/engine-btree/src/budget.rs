@@ -28,6 +28,8 @@ pub(crate) enum Use {
 const USES: usize = 6;
 /// The reserve is one part in so many of the limit.
 const RESERVE_PART: u64 = 20;
+/// What eviction frees besides, where it can: one part in so many of the limit.
+const SLACK_PART: u64 = 256;
 /// Memory is tight when less than one part in so many of the limit is left below what is evicted at.
 const TIGHT_PART: u64 = 16;
 /// Deltas that stay over a checkpoint where memory is short: one part in so many of the limit. With more, pages that
@@ -206,6 +208,11 @@ impl Budget {
     /// Bytes to evict so that the reserve is free.
     pub(crate) fn excess(&self) -> u64 {
         self.total().saturating_sub(self.target())
+    }
+
+    /// Whether what comes in next finds room.
+    pub(crate) fn has_slack(&self) -> bool {
+        self.total() + self.limit() / SLACK_PART <= self.target()
     }
 
     /// Bytes beyond what nothing can bring memory below: those that it is of use to wait for.

@@ -26,7 +26,7 @@ use crate::tree::{Child, Fence, Inner, Target, Tree};
 use crate::write_back::WriteBack;
 use blocks::{BlockAddr, BlockStore, Referenced};
 use engine::{Result, TableId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rcu::{Guard, Rcu};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,6 +49,8 @@ struct Hand {
     table: Option<TableId>,
     level: u8,
     key: Option<Vec<u8>>,
+    /// Nodes that it is behind the leaves' hand, times leaves in memory.
+    behind: usize,
 }
 
 /// What one look at a tree leaves to do.
@@ -113,15 +115,42 @@ impl InnerEviction {
     /// One step: inner nodes without resident children leave memory. Returns the bytes they gave. One caller at a time
     /// gets any.
     pub(crate) fn evict(&self) -> Result<usize> {
-        if self.cache.budget().used(Use::Inner) <= self.cache.budget().limit() / SPARED_PART {
-            return Ok(0);
+        match self.take_hand() {
+            Some(hand) => self.look_at(hand, STEP),
+            None => Ok(0),
         }
-        let Some(mut hand) = self.hand.try_lock() else {
+    }
+
+    /// As [`InnerEviction::evict`], of no more nodes than makes their hand go round as fast as one that has passed
+    /// `passed` of all leaves. There are a hundred leaves to a node: with a step for each of theirs, most of the work
+    /// would be looks at nodes whose leaves are all still there.
+    pub(crate) fn keep_pace(&self, passed: usize) -> Result<usize> {
+        let Some(mut hand) = self.take_hand() else {
             return Ok(0);
         };
+        let leaves = self.cache.clock_list().len().max(1);
+        hand.behind += passed * self.count();
+        let looks = (hand.behind / leaves).min(STEP);
+        hand.behind %= leaves;
+        match looks {
+            0 => Ok(0),
+            _ => self.look_at(hand, looks),
+        }
+    }
+
+    /// The hand, where inner nodes are many and nobody else has it.
+    fn take_hand(&self) -> Option<MutexGuard<'_, Hand>> {
+        let budget = self.cache.budget();
+        if budget.used(Use::Inner) <= budget.limit() / SPARED_PART {
+            return None;
+        }
+        self.hand.try_lock()
+    }
+
+    fn look_at(&self, mut hand: MutexGuard<'_, Hand>, looks: usize) -> Result<usize> {
         let between_checkpoints = self.checkpointer.try_hold();
         let mut step = EvictionStep {
-            looks: STEP,
+            looks,
             freed: 0,
             dirty: Vec::new(),
             writes: between_checkpoints.is_some(),
@@ -144,6 +173,7 @@ impl InnerEviction {
                         table: self.catalog.id_after(hand.table),
                         level: 1,
                         key: None,
+                        behind: hand.behind,
                     }
                 }
             }
@@ -217,14 +247,14 @@ impl InnerEviction {
         guard: &Guard,
     ) {
         step.looks = step.looks.saturating_sub(1);
-        let Some(children) = children_on_disk(inner, guard) else {
-            return;
-        };
-        if !inner.cool() {
+        let has_resident = |cell: &Rcu<Child>| !matches!(cell.load(guard), Child::OnDisk { .. });
+        if inner.children.iter().any(has_resident) || !inner.cool() {
             return;
         }
         if inner.dirty.load(Ordering::Acquire) {
-            if step.writes {
+            if step.writes
+                && let Some(children) = children_on_disk(inner, guard)
+            {
                 step.dirty.push(Dirty {
                     inner: inner.clone(),
                     from,

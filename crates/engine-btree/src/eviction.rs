@@ -87,7 +87,9 @@ impl Evictor {
         // as there is something to be had, it is taken.
         let mut in_vain = 0;
         let floor = loop {
-            if !cache.is_short() {
+            // A little more than there has to be, as long as that comes by itself: else the next page that is read would
+            // be the next to wake this.
+            if !cache.is_short() && (in_vain > 0 || budget.has_slack()) {
                 break None;
             }
             let looks = (ROUNDS_MAX * cache.clock_list().len()).max(INNER_ROUNDS_MAX * self.inner.count());
@@ -102,11 +104,15 @@ impl Evictor {
                 budget.give_writes_room();
             }
             cache.trim_blocks(if in_vain > 0 { budget.excess() } else { 0 });
-            if !cache.is_short() {
+            if !cache.is_short() && budget.has_slack() {
                 continue;
             }
             let write = cache.deltas_excess() > 0 || in_vain > STEP;
-            let freed = self.evict_leaves(write)? + self.inner.evict()?;
+            let freed = self.evict_leaves(write)?
+                + match in_vain < cache.clock_list().len() {
+                    true => self.inner.keep_pace(LOOKS_MAX)?,
+                    false => self.inner.evict()?,
+                };
             cache.free_replaced_in_background(FREE_PATIENCE);
             if freed as u64 > budget.limit() / GAIN_PART {
                 in_vain = 0;
@@ -238,6 +244,28 @@ mod tests {
             "its rows are there"
         );
         base.cache.budget().add(Use::Deltas, -full);
+    }
+
+    #[test]
+    fn what_is_read_next_finds_room_and_wakes_nobody() {
+        let mut store = Store::new(BtreeOptions {
+            cache_bytes: 512 << 20,
+            threads: Some(1),
+            ..BtreeOptions::default()
+        });
+        for number in 0..1000_u32 {
+            store.write(|batch| batch.put(ROWS, number.to_be_bytes().to_vec(), vec![1; 4000]));
+        }
+        store.checkpoint();
+        let base = store.base();
+        let budget = base.cache.budget();
+        let one_byte_too_much = (budget.target() - budget.total()) as isize + 1;
+        budget.add(Use::Maps, one_byte_too_much);
+        base.cache.evict_soon();
+        base.workers.drain().expect("it evicts");
+        assert!(budget.has_slack(), "{} of {}", budget.total(), budget.target());
+        assert!(!budget.has_floor(), "it could do what it should");
+        budget.add(Use::Maps, -one_byte_too_much);
     }
 
     #[test]
