@@ -10,7 +10,7 @@
 //! How much memory blocks take and how much pages depends on what is read. Both leave their keys when they go
 //! ([`Ghosts`]), and a read that meets one tells which of the two it would have been served by, had that had more
 //! ([`BlockCache::take_step`]). Reads all over a table want blocks, of which about twice as many have room; those of
-//! few leaves want pages, which need not be decompressed each time.
+//! few leaves want pages, which need not be decompressed each time, and so do all where values do not compress.
 //!
 //! A block is asked for by its address, whose checksum tells it from whatever lay there before or comes later: what is
 //! here needs no care when blocks are given back. Whoever opens one checks it as if it came from disk.
@@ -73,6 +73,11 @@ const READ_COST: i64 = 4;
 /// So much would have been saved before the shares move.
 const STEP_COST: i64 = 64;
 
+/// Weight of a page in the average: one part in so many.
+const PAGES_AVERAGED: usize = 64;
+/// A block is small that could have one part in so many more.
+const SMALLER_PART: usize = 6;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct BlockCache {
@@ -94,6 +99,8 @@ struct BlockQueue {
     gone_pages: Ghosts,
     /// Bytes that each of them may stand for.
     ghost_bytes: usize,
+    /// What a page takes that leaves, on average of late; 0 before the first.
+    page_bytes: usize,
 }
 
 struct Block {
@@ -147,7 +154,8 @@ impl BlockCache {
                 // It need not have been read nor decompressed.
                 self.gain.fetch_sub(READ_COST + 1, Ordering::Relaxed);
             }
-            if state.gone_blocks.take(key) {
+            // Blocks that are no smaller than pages have no more room in the same memory, and have to be opened.
+            if state.gone_blocks.take(key) && state.blocks_are_small() {
                 self.gain.fetch_add(READ_COST, Ordering::Relaxed);
             }
             return BlockLookup::Unknown;
@@ -215,6 +223,10 @@ impl BlockCache {
     pub(crate) fn note_gone_page(&self, key: BlockKey, bytes: usize) {
         let mut state = self.state.lock();
         let limit = state.ghost_bytes;
+        state.page_bytes = match state.page_bytes {
+            0 => bytes,
+            average => average - average / PAGES_AVERAGED + bytes / PAGES_AVERAGED,
+        };
         state.gone_pages.note(key, bytes, limit);
     }
 
@@ -248,6 +260,12 @@ impl BlockCache {
 }
 
 impl BlockQueue {
+    /// Whether a page takes noticeably more than its block: not where values are random, or compressed already.
+    fn blocks_are_small(&self) -> bool {
+        let block_bytes = self.bytes / self.blocks.len().max(1);
+        self.page_bytes == 0 || block_bytes + block_bytes / SMALLER_PART < self.page_bytes
+    }
+
     /// Puts a block that has the next number at the end of the queue.
     fn queue(&mut self, key: BlockKey) {
         let BlockQueue {
@@ -389,6 +407,22 @@ mod tests {
             cache.look_up(&key_of(number));
         });
         assert_eq!(cache.take_step(), Some(ShareStep::MorePages));
+    }
+
+    #[test]
+    fn blocks_that_save_no_room_get_no_more_of_it() {
+        for (page_bytes, step) in [(2000, Some(ShareStep::MoreBlocks)), (1100, None)] {
+            let cache = BlockCache::default();
+            cache.note_gone_page(key_of(1000), page_bytes);
+            let weight = block(1000).weight();
+            (0..120).for_each(|number| {
+                cache.put(key_of(number), block(1000), 100 * weight);
+            });
+            (0..120).for_each(|number| {
+                cache.look_up(&key_of(number));
+            });
+            assert_eq!(cache.take_step(), step, "pages of {page_bytes} bytes");
+        }
     }
 
     #[test]

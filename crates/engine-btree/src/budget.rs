@@ -179,7 +179,8 @@ impl Budget {
         let inner = inner_all.min(self.limit() / INNER_PART);
         let pages = self.used(Use::Images) + inner_all - inner;
         let fixed = self.used(Use::Deltas) + self.used(Use::Maps) + self.used(Use::Walks) + inner;
-        let rest = self.target().saturating_sub(fixed);
+        // What eviction frees besides is not for them: else pages would lose it to them, each time anew.
+        let rest = (self.target() - self.slack()).saturating_sub(fixed);
         rest.saturating_sub(pages).max(rest / 100 * self.blocks_percent())
     }
 
@@ -212,7 +213,11 @@ impl Budget {
 
     /// Whether what comes in next finds room.
     pub(crate) fn has_slack(&self) -> bool {
-        self.total() + self.limit() / SLACK_PART <= self.target()
+        self.total() + self.slack() <= self.target()
+    }
+
+    fn slack(&self) -> u64 {
+        self.limit() / SLACK_PART
     }
 
     /// Bytes beyond what nothing can bring memory below: those that it is of use to wait for.
