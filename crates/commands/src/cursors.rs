@@ -75,6 +75,11 @@ impl OpenCursor {
         self.tailable && self.await_data
     }
 
+    /// It is that of a change stream.
+    pub fn follows_changes(&self) -> bool {
+        matches!(&self.source, CursorSource::Plan(executor) if executor.resume_token().is_some())
+    }
+
     /// Who made it, with access control.
     pub fn owner(&self) -> Option<&Identity> {
         self.grant.as_ref().map(|grant| &grant.user)
@@ -381,6 +386,11 @@ impl Cursors {
             Entry::Pinned { .. } => false,
         });
         self.timed_out.add(ended as u64);
+    }
+
+    /// Whether an idle cursor is that of a change stream.
+    pub fn follows_changes(&self, id: i64) -> bool {
+        matches!(self.entries.lock().get(&id), Some(Entry::Idle(cursor)) if cursor.follows_changes())
     }
 
     /// How many there are.

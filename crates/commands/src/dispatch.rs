@@ -186,7 +186,10 @@ impl<'c> Call<'c> {
             Err(error) => return (Err(error), Outcome::default()),
         };
         if self.server.is_shutting_down() {
-            let error = CommandError::new(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown");
+            let mut error = CommandError::new(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown");
+            // Cursors are gone by now, and what they followed: of the others nobody asks for that label.
+            let follows_changes = self.command.name == "getMore";
+            in_session::label_as(self.command, generic.transaction, follows_changes, &mut error, true);
             let outcome = Outcome {
                 close: true,
                 ..Outcome::default()

@@ -4,12 +4,13 @@
 //! A statement that fails ends its transaction, as MongoDB's does: what came before it is taken back.
 
 use crate::concerns::ReadLevel;
-use crate::definition::InTransactions;
+use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Retry};
 use crate::reply::Reply;
 use crate::transactions::{CheckedOut, OpenTransaction, TransactionFields};
 use bson::Document;
+use bson::raw::RawBsonRef;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -158,7 +159,31 @@ fn statement(
 /// Adds to an error what tells a driver that it may try again. `is_refused`: the command did not begin, so that of two
 /// errors in a row the other one tells more.
 pub fn label(call: &Invocation<'_>, error: &mut CommandError, is_refused: bool) {
-    if call.report.is_change_stream {
+    let follows_changes = call.report.is_change_stream || is_refused && goes_on_with_changes(call);
+    label_as(
+        call.command,
+        call.transaction_fields,
+        follows_changes,
+        error,
+        is_refused,
+    );
+}
+
+/// Whether a call that did not begin was to go on with a change stream.
+fn goes_on_with_changes(call: &Invocation<'_>) -> bool {
+    let is_of_stream = |id: RawBsonRef<'_>| id.as_i64().is_some_and(|id| call.server.cursors.follows_changes(id));
+    call.command.name == "getMore" && call.target().is_ok_and(is_of_stream)
+}
+
+/// As [`label`], of a call that was refused before more was known of it, too.
+pub fn label_as(
+    command: &Command,
+    fields: Option<TransactionFields>,
+    follows_changes: bool,
+    error: &mut CommandError,
+    is_refused: bool,
+) {
+    if follows_changes {
         match error.code {
             ErrorCode::ChangeStreamFatalError | ErrorCode::ChangeStreamHistoryLost => {
                 error.label("NonResumableChangeStreamError");
@@ -167,8 +192,8 @@ pub fn label(call: &Invocation<'_>, error: &mut CommandError, is_refused: bool) 
             _ => {}
         }
     }
-    let Some(fields) = call.transaction_fields else { return };
-    let ends = call.command.in_transactions == InTransactions::Ends;
+    let Some(fields) = fields else { return };
+    let ends = command.in_transactions == InTransactions::Ends;
     if fields.is_transaction && !ends {
         if error.is_transient() {
             error.label("TransientTransactionError");

@@ -101,6 +101,8 @@ struct State {
     /// A single write has begun, and has not come to an end at which all of it had taken effect: what it has put into
     /// the log may be on its way yet.
     has_stray_write: bool,
+    /// The session was killed while the operation has it: its transaction ends when it comes back.
+    is_killed: bool,
     /// Of a transaction with the operation. One that is about to end does not expire any more: its client is to hear
     /// what became of it.
     expires: Duration,
@@ -262,6 +264,8 @@ impl ServerSessions {
             Some(operation) if Some(operation.id) == but => None,
             Some(operation) => {
                 operation.interrupt(why);
+                // It may be past its last look.
+                state.is_killed = true;
                 None
             }
             None => self.end(&mut state),
@@ -312,6 +316,7 @@ fn first_seen(key: SessionKey) -> Arc<ServerSession> {
             number: -1,
             phase: Phase::Writes,
             has_stray_write: false,
+            is_killed: false,
             expires: Duration::MAX,
             last_used: Duration::ZERO,
         }),
@@ -483,13 +488,16 @@ impl CheckedOut {
 
 impl Drop for CheckedOut {
     fn drop(&mut self) {
+        let _ended;
         let mut state = self.session.state.lock();
         if let Some(operation) = state.operation.take() {
             state.last_used = operation.clock().monotonic();
         }
-        // The operation has ended without giving the transaction back, by an error or a panic.
-        if matches!(state.phase, Phase::Working) {
-            state.phase = Phase::Aborted;
+        let is_killed = std::mem::take(&mut state.is_killed);
+        // The operation has ended without giving the transaction back, by an error or a panic, or somebody has killed
+        // the session meanwhile.
+        if matches!(state.phase, Phase::Working) || is_killed && matches!(state.phase, Phase::Open(_)) {
+            _ended = std::mem::replace(&mut state.phase, Phase::Aborted);
             self.counters.aborted.add(1);
         }
         self.session.free.notify_one();

@@ -278,8 +278,7 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(error);
     }
     call.pinned.clone_from(&cursor.pinned);
-    call.report.is_change_stream =
-        matches!(&cursor.source, CursorSource::Plan(executor) if executor.resume_token().is_some());
+    call.report.is_change_stream = cursor.follows_changes();
     let entered = match is_first {
         true => call.server.fail_points.enter_get_more(&*call.server.env.random),
         // Who is killed while it waits hears of that, though what it waits for has come since.

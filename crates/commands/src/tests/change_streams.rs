@@ -1,7 +1,7 @@
 //! Change streams: where they stand, what they follow, events that are split.
 
 use super::parked::Asked;
-use super::{Bench, code, first_batch, succeeded};
+use super::{Bench, code, first_batch, succeeded, transactions};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -66,6 +66,11 @@ fn kinds(events: &[Document]) -> Vec<&str> {
 
 fn text(bytes: usize) -> String {
     "x".repeat(bytes)
+}
+
+fn labels(reply: &Document) -> Vec<&str> {
+    let labels = reply.get_array("errorLabels").ok();
+    labels.into_iter().flatten().filter_map(Bson::as_str).collect()
 }
 
 /// It stayed where the batch began, and a client that resumed there got the event again.
@@ -421,4 +426,54 @@ fn the_log_is_valid() {
     let report = succeeded(member.0.run_on("local", doc! { "validate": "oplog.rs" }));
     assert_eq!(report.get_bool("valid").ok(), Some(true));
     assert!(report.get_i32("nrecords").unwrap() > 0, "{report}");
+}
+
+/// Drivers go by labels, and refusals had none: streams ended with an error when their member was taken out of use or
+/// ended in an orderly way, and so did writes and transactions.
+#[test]
+fn who_is_refused_by_a_member_that_ends_goes_on_elsewhere() {
+    let member = Member::new();
+    let bench = &member.0;
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let stream = member.watch("c", doc! {}, &[]);
+    let find = succeeded(bench.run(doc! { "find": "c", "batchSize": 1 }));
+    let found = find.get_document("cursor").unwrap();
+    let set = bench.server.replica_set().unwrap();
+    set.change(|member| (member.leads, member.maintenance) = (false, 1));
+    let refused = member.try_more(&stream, "c");
+    assert_eq!(
+        (code(&refused), labels(&refused)),
+        (13436, vec!["ResumableChangeStreamError"])
+    );
+    let refused = member.try_more(found, "c");
+    assert_eq!((code(&refused), labels(&refused)), (13436, vec![]));
+    set.change(|member| (member.leads, member.maintenance) = (true, 0));
+    // It goes on here as well.
+    let id = stream.get_i64("id").unwrap();
+    let mut waiting = Asked::new(
+        bench,
+        "test",
+        doc! { "getMore": id, "collection": "c", "maxTimeMS": 60_000 },
+    );
+    assert!(waiting.answer().is_none());
+    bench.ok(transactions::first(transactions::insert(3), 1));
+    bench.server.begin_shutdown();
+    bench.server.end_late();
+    let refused = waiting.answer().unwrap();
+    assert_eq!(
+        (code(&refused), labels(&refused)),
+        (11600, vec!["ResumableChangeStreamError"])
+    );
+    let not_begun = vec!["RetryableWriteError", "NoWritesPerformed"];
+    for (command, expected) in [
+        (
+            transactions::next(transactions::insert(4), 1),
+            vec!["TransientTransactionError"],
+        ),
+        (transactions::numbered(transactions::insert(4), 2), not_begun),
+        (transactions::insert(4), vec![]),
+    ] {
+        let refused = bench.run(command);
+        assert_eq!((code(&refused), labels(&refused)), (11600, expected));
+    }
 }
