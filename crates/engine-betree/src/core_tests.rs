@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
+use vfs::{Env, Fault, FaultKind, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
 
 const TABLE: TableId = TableId(3);
 const OTHER: TableId = TableId(4);
@@ -538,4 +538,51 @@ fn what_came_behind_a_reader_is_not_deleted() {
     let mut cursor = view.cursor(TABLE, KeyRange::all(), Direction::Forward).unwrap();
     assert!(!cursor.fill(&mut Rows::default(), FillLimits::default()).unwrap());
     assert_eq!(engine.core.counters.passed_keys.load(Ordering::Relaxed), 0);
+}
+
+/// Rows of the windows before the one that could not be read were left out where somebody asked again.
+#[test]
+fn a_cursor_that_met_an_error_goes_on_where_it_was() {
+    const COUNT: u64 = 1000;
+    let limits = FillLimits {
+        rows_max: 300,
+        bytes_max: usize::MAX,
+    };
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let mut failures = 0;
+        for reads in 0..12 {
+            let fs = SimulatedFs::new(reads);
+            let engine = begun(&fs, options());
+            apply(&engine, 2, &puts(TABLE, 0..COUNT, 1));
+            engine.checkpoint().unwrap();
+            drop(engine);
+            let engine = open(&fs, Arc::new(SimulatedClock::new(0)), options());
+            let view = engine.snapshot().unwrap();
+            let mut cursor = view.cursor(TABLE, KeyRange::all(), direction).unwrap();
+            let mut rows = Rows::new();
+            fs.inject(Fault::new(FaultKind::ReadError).after(reads).times(u64::MAX));
+            if cursor.fill(&mut rows, limits).is_err() {
+                failures += 1;
+                assert!(rows.is_empty());
+            } else {
+                cursor
+                    .seek(&key(if direction == Direction::Forward { 0 } else { COUNT }))
+                    .unwrap();
+            }
+            fs.clear_faults();
+            let mut found = Vec::new();
+            while cursor.fill(&mut rows, limits).unwrap() {
+                found.extend((0..rows.len()).map(|at| rows.key(at).to_vec()));
+            }
+            if direction == Direction::Reverse {
+                found.reverse();
+            }
+            assert!(
+                found == (0..COUNT).map(key).collect::<Vec<_>>(),
+                "{} rows after {reads} reads",
+                found.len()
+            );
+        }
+        assert!(failures > 6, "{failures} reads failed");
+    }
 }

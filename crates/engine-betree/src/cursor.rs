@@ -124,6 +124,20 @@ impl Cursor for BetreeCursor {
 
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
         rows.clear();
+        let (low, high) = (self.low.clone(), self.high.clone());
+        let filled = self.take_windows(rows, limits);
+        if filled.is_err() {
+            // Who asks again gets the same error, or all of these rows.
+            rows.clear();
+            (self.low, self.high) = (low, high);
+        }
+        filled.map(|()| !rows.is_empty())
+    }
+}
+
+impl BetreeCursor {
+    /// Appends the rows of one window after the other until a limit is reached.
+    fn take_windows(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<()> {
         let mut keys_min = KEYS_MIN;
         while !self.is_at_end {
             let keys = limits.rows_max.saturating_sub(rows.len());
@@ -157,6 +171,6 @@ impl Cursor for BetreeCursor {
             }
             self.is_at_end |= self.is_empty();
         }
-        Ok(!rows.is_empty())
+        Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::page::{
     KeyParts, LARGE_CHUNK_BYTES, LargeRef, LeafBuilder, LeafImage, NewValue, Separators, shortest_separator,
 };
 use crate::restructure::Structure;
-use crate::tree::{CHILDREN_MAX, Child, Inner, Tree};
+use crate::tree::{CHILDREN_MAX, Child, Inner, Tree, may_take};
 use crate::workers::{Class, Workers};
 use crate::write_back::WriteBack;
 use blocks::{BlockAddr, BlockStore, Purpose, Referenced};
@@ -285,8 +285,14 @@ impl Load<'_> {
             let size = nodes.len().div_ceil(nodes.len().div_ceil(CHILDREN_MAX));
             let mut above = Vec::with_capacity(nodes.len().div_ceil(size));
             let mut nodes_left = nodes.into_iter().peekable();
-            while nodes_left.peek().is_some() {
-                let group: Vec<(Vec<u8>, Child)> = nodes_left.by_ref().take(size).collect();
+            while let Some(node) = nodes_left.next() {
+                let (mut group, mut key_bytes) = (vec![node], 0);
+                while group.len() < size
+                    && let Some((low, node)) = nodes_left.next_if(|(low, _)| may_take(group.len(), key_bytes, low))
+                {
+                    key_bytes += low.len();
+                    group.push((low, node));
+                }
                 let separators =
                     Separators::from_iter(group.iter().skip(1).map(|(low, _)| KeyParts::from(low.as_slice())));
                 let low = group[0].0.clone();

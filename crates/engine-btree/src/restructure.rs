@@ -15,12 +15,12 @@
 
 use crate::cache::PageCache;
 use crate::catalog::Catalog;
-use crate::consolidation::{Consolidated, Piece};
+use crate::consolidation::{Consolidated, Piece, row_bytes};
 use crate::consolidator::{Consolidator, NotConsolidated, tombstone_after};
 use crate::counters::Counters;
 use crate::foundation::Foundation;
 use crate::leaf::{Base, Leaf, LeafState, LeafView, base_bytes};
-use crate::page::{LeafBuilder, LeafImage};
+use crate::page::{LEAF_ROW_BYTES_MAX, LeafBuilder, LeafImage};
 use crate::readers::Readers;
 use crate::running::{CheckpointPosition, RunningCheckpoint};
 use crate::tree::{Child, Fence, Replaced, Target, Tree};
@@ -29,6 +29,9 @@ use engine::Seq;
 use rcu::{Guard, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Rows that a leaf may have whose split has to wait: a block has room for no more than half of what an image has.
+const UNSPLIT_BYTES_MAX: usize = LEAF_ROW_BYTES_MAX / 4;
 
 /// What became of a leaf that was to be split.
 pub(crate) enum Split {
@@ -160,7 +163,13 @@ impl Structure {
         if let Base::OnDisk(address) = view.base {
             return Split::OnDisk(address);
         }
-        if state.writing.is_some() || (tree.is_still() && Leaf::has_room(&state)) {
+        // Keys of a few MiB each: all of them together would be more than an image can have.
+        let is_huge = view.rows_at_most(&state) > UNSPLIT_BYTES_MAX
+            && row_bytes(view, tree.shape.large_bytes_min, &guard) > UNSPLIT_BYTES_MAX;
+        if state.writing.is_some() && is_huge {
+            return Split::NotNeeded;
+        }
+        if state.writing.is_some() || (tree.is_still() && Leaf::has_room(&state) && !is_huge) {
             // Its image is on the way to disk, and the writer looks at the size again when it is there; or whoever
             // writes it next does, when the tree need not be still any more.
             let consolidated = self.consolidator.consolidate_leaf(tree, leaf, &mut state, None, &guard);
@@ -382,6 +391,7 @@ mod tests {
     use super::*;
     use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
+    use engine::Engine as _;
 
     /// A worker was about to split a leaf when the table's root was taken out: the leaves that it made were the root of
     /// a tree that nobody frees any more.
@@ -415,6 +425,70 @@ mod tests {
         small.dead.store(false, Ordering::Release);
         small.root.replace(Child::Leaf(leaf.clone()), &rcu::pin());
         assert!(matches!(structure.split(&small, &leaf, false), Split::Done(_)));
+    }
+
+    /// While its image is on the way to disk a leaf is not split: many long keys came together in one image, which
+    /// cannot be that long.
+    #[test]
+    fn long_keys_wait_for_a_split_apart() {
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(0),
+            ..BtreeOptions::default()
+        });
+        store.write(|batch| batch.put(ROWS, b"key".to_vec(), b"value".to_vec()));
+        let tree = store.tree(ROWS);
+        let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
+        leaf.state.lock().writing = Some(crate::version::SEQ_MAX);
+        let long_key = |number: u8| [vec![b'k'; 1 << 20], vec![number]].concat();
+        let count = (LEAF_ROW_BYTES_MAX >> 20) as u8 + 1;
+        for number in 0..count {
+            store.write(|batch| batch.put(ROWS, long_key(number), b"value".to_vec()));
+        }
+        assert!(!leaf.view.load(&rcu::pin()).retired, "it was not split");
+        leaf.state.lock().writing = None;
+        store.checkpoint();
+        assert!(leaf.view.load(&rcu::pin()).retired);
+        let snapshot = store.engine.snapshot().expect("a snapshot");
+        for number in 0..count {
+            let value = snapshot.get(ROWS, &long_key(number)).expect("a read");
+            assert_eq!(value.as_deref(), Some(&b"value"[..]), "{number}");
+        }
+    }
+
+    /// A document with an array has an entry in an index for each element, and each of these may begin with a long
+    /// text. Where their leaf was on disk they came to be parted all at once: that ended the engine, and each start
+    /// after it.
+    #[test]
+    fn many_long_keys_come_to_a_leaf_on_disk_in_one_batch() {
+        let options = || BtreeOptions {
+            threads: Some(0),
+            cache_bytes: 1 << 30,
+            ..BtreeOptions::default()
+        };
+        let long_key = |number: u32| [vec![b'k'; 200 << 10], number.to_be_bytes().to_vec()].concat();
+        let count = (crate::page::SEPARATOR_BYTES_MAX / (200 << 10)) as u32 + 200;
+        let mut store = Store::new(options());
+        store.write(|batch| {
+            batch.put(ROWS, b"a".to_vec(), b"first".to_vec());
+            batch.put(ROWS, b"z".to_vec(), b"last".to_vec());
+        });
+        let mut store = store.reopened(options());
+        store.write(|batch| {
+            (0..count).for_each(|number| batch.put(ROWS, long_key(number), number.to_be_bytes().to_vec()))
+        });
+        store.checkpoint();
+        let store = store.reopened(options());
+        let snapshot = store.engine.snapshot().expect("a snapshot");
+        for number in 0..count {
+            let value = snapshot.get(ROWS, &long_key(number)).expect("a read");
+            assert_eq!(value.as_deref(), Some(&number.to_be_bytes()[..]));
+        }
+        let report = store.engine.maintain(&engine::Maintenance::Verify(Some(ROWS)));
+        let report = report.expect("a verification");
+        assert_eq!(
+            (report.rows_checked, report.problems),
+            (u64::from(count) + 2, Vec::new())
+        );
     }
 
     /// The leaf that began where this one ended was removed as empty after the caller had seen the end: what is found

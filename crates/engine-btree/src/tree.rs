@@ -16,7 +16,7 @@
 use crate::cutting::Cutting;
 use crate::fill::Fill;
 use crate::leaf::Leaf;
-use crate::page::Separators;
+use crate::page::{SEPARATOR_BYTES_MAX, Separators};
 use blocks::{BlockAddr, BlockStore, Referenced, VolumeId};
 use codec::Codec;
 use engine::TableId;
@@ -130,6 +130,26 @@ impl Inner {
     /// image that the checkpoint has; a change of the structure below takes it back.
     pub(crate) fn set_address_for(&self, number: u64, address: BlockAddr) {
         self.disk.lock().checkpoint = Some((number, address));
+    }
+
+    /// Its children, all but the first with their lowest keys, with others in the place of child `index`.
+    fn with_replaced(
+        &self,
+        index: usize,
+        first: Child,
+        more: Vec<(Vec<u8>, Child)>,
+        guard: &Guard,
+    ) -> (Child, Vec<(Vec<u8>, Child)>) {
+        let separator = |number: usize| self.separators.get(number).to_vec();
+        let child = |number: usize| self.children[number].load(guard).clone();
+        let behind = (index + 1..self.children.len()).map(|number| (separator(number - 1), child(number)));
+        let replaced = more.into_iter().chain(behind);
+        if index == 0 {
+            return (first, replaced.collect());
+        }
+        let before = (1..index).map(|number| (separator(number - 1), child(number)));
+        let others = before.chain([(separator(index - 1), first)]).chain(replaced);
+        (child(0), others.collect())
     }
 
     /// Heap bytes.
@@ -473,17 +493,22 @@ impl Tree {
                 return replaced;
             }
             let Some((parent, index, parent_cell)) = path.pop() else {
-                // A new root.
-                let keys: Vec<&[u8]> = more.iter().map(|(low, _)| low.as_slice()).collect();
-                let separators = Separators::from_keys(&keys);
-                let children = std::iter::once(first)
-                    .chain(more.iter().map(|(_, child)| child.clone()))
-                    .collect();
-                let root = Inner::new(level + 1, separators, children);
-                replaced.memory += root.memory_bytes() as isize;
-                cell.replace(Child::Inner(Arc::new(root)), guard);
-                return replaced;
+                // A new root, and one above that where it cannot have all of them.
+                level += 1;
+                (first, more) = nodes_above(level, first, more, &mut replaced.memory);
+                continue;
             };
+            replaced.memory -= parent.memory_bytes() as isize;
+            replaced.freed.push(*parent.disk.lock());
+            level = parent.level;
+            cell = parent_cell;
+            let more_bytes: usize = more.iter().map(|(low, _)| low.len()).sum();
+            if parent.separators.key_bytes() + more_bytes > SEPARATOR_BYTES_MAX {
+                // Too long to stand in one node, if only for a moment.
+                let (leftmost, others) = parent.with_replaced(index, first, more, guard);
+                (first, more) = nodes_above(level, leftmost, others, &mut replaced.memory);
+                continue;
+            }
             let keys: Vec<&[u8]> = more.iter().map(|(low, _)| low.as_slice()).collect();
             let separators = parent.separators.with_inserted(index, &keys);
             let mut children: Vec<Child> = Vec::with_capacity(parent.children.len() + more.len());
@@ -491,12 +516,8 @@ impl Tree {
             children.push(first);
             children.extend(more.into_iter().map(|(_, child)| child));
             children.extend(parent.children[index + 1..].iter().map(|cell| cell.load(guard).clone()));
-            replaced.memory -= parent.memory_bytes() as isize;
-            replaced.freed.push(*parent.disk.lock());
             let appended = index + 1 == parent.children.len();
-            (first, more) = split_inner(parent.level, separators, children, appended, &mut replaced.memory);
-            level = parent.level;
-            cell = parent_cell;
+            (first, more) = split_inner(level, separators, children, appended, &mut replaced.memory);
         }
     }
 
@@ -565,6 +586,46 @@ pub(crate) struct Replaced {
     pub(crate) freed: Vec<InnerDisk>,
 }
 
+/// Nodes above children of which all but the first come with their lowest keys: one, unless they are too many or their
+/// keys too long. Each but the last has two children at least, so that there are fewer nodes than children.
+fn nodes_above(
+    level: u8,
+    first: Child,
+    more: Vec<(Vec<u8>, Child)>,
+    memory: &mut isize,
+) -> (Child, Vec<(Vec<u8>, Child)>) {
+    let mut node_of = |lows: &[Vec<u8>], children: Vec<Child>| {
+        let inner = Inner::new(level, Separators::from_keys(lows), children);
+        *memory += inner.memory_bytes() as isize;
+        Child::Inner(Arc::new(inner))
+    };
+    let mut nodes = Vec::new();
+    // The lowest key of the node at hand, and of its children but the first.
+    let (mut low, mut lows, mut key_bytes) = (Vec::new(), Vec::new(), 0);
+    let mut children = vec![first];
+    for (key, child) in more {
+        if may_take(children.len(), key_bytes, &key) {
+            key_bytes += key.len();
+            lows.push(key);
+        } else {
+            let node = node_of(&std::mem::take(&mut lows), std::mem::take(&mut children));
+            nodes.push((std::mem::replace(&mut low, key), node));
+            key_bytes = 0;
+        }
+        children.push(child);
+    }
+    nodes.push((low, node_of(&lows, children)));
+    let mut nodes = nodes.into_iter();
+    let (_, first) = nodes.next().expect("there is at least one child");
+    (first, nodes.collect())
+}
+
+/// Whether a node of so many children, with separators of so many bytes, may have another that begins at `low`. Two it
+/// may have in any case.
+pub(crate) fn may_take(children: usize, key_bytes: usize, low: &[u8]) -> bool {
+    children < 2 || (children < CHILDREN_MAX && key_bytes + low.len() <= SEPARATOR_BYTES)
+}
+
 /// One node of the children, or several when they are too many.
 fn split_inner(
     level: u8,
@@ -611,182 +672,4 @@ fn split_inner(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tree() -> Tree {
-        Tree::new(
-            TableId(1),
-            Shape {
-                codec: Codec::None,
-                level: None,
-                leaf_bytes: 100,
-                large_bytes_min: 1000,
-                volume: VolumeId::MAIN,
-            },
-            Child::Leaf(Arc::new(Leaf::empty(Box::default()))),
-        )
-    }
-
-    fn key(number: usize) -> Vec<u8> {
-        (number as u32).to_be_bytes().to_vec()
-    }
-
-    fn leaf(number: usize) -> Child {
-        Child::Leaf(Arc::new(Leaf::empty(key(number).into())))
-    }
-
-    /// Levels, fences and order, all the way down; the lows of all leaves.
-    fn check(tree: &Tree) -> Vec<Vec<u8>> {
-        fn walk(child: &Child, level: Option<u8>, low: &[u8], lows: &mut Vec<Vec<u8>>, guard: &Guard) {
-            match child {
-                Child::Leaf(leaf) => {
-                    assert!(level.is_none_or(|level| level == 0));
-                    assert!(&*leaf.low >= low);
-                    lows.push(leaf.low.to_vec());
-                }
-                Child::Inner(inner) => {
-                    assert!(level.is_none_or(|level| level == inner.level));
-                    assert!(inner.children.len() <= CHILDREN_MAX);
-                    inner.separators.check_invariants();
-                    for (index, cell) in inner.children.iter().enumerate() {
-                        let low = if index == 0 {
-                            low.to_vec()
-                        } else {
-                            inner.separators.get(index - 1).to_vec()
-                        };
-                        walk(cell.load(guard), Some(inner.level - 1), &low, lows, guard);
-                    }
-                }
-                Child::Nothing | Child::OnDisk { .. } => panic!("every child is in memory"),
-            }
-        }
-        let guard = rcu::pin();
-        let mut lows = Vec::new();
-        walk(tree.root.load(&guard), None, &[], &mut lows, &guard);
-        assert!(lows.is_sorted());
-        lows
-    }
-
-    #[test]
-    fn splits_at_the_end_and_in_the_middle_keep_the_structure() {
-        for appending in [true, false] {
-            let tree = tree();
-            let mut expected = vec![Vec::new()];
-            let total = CHILDREN_MAX * CHILDREN_MAX + 10;
-            for step in 1..total {
-                let number = if appending { step } else { step * 7919 % total };
-                let guard = rcu::pin();
-                let _structure = tree.structure.lock();
-                let at = key(number);
-                let Child::Leaf(here) = tree.descend(Target::At(&at), 0, &guard).child else {
-                    panic!("all leaves are in memory")
-                };
-                let kept = Child::Leaf(here.clone());
-                tree.replace_child(&at, 0, kept, vec![(at.clone(), leaf(number))], &guard);
-                expected.push(at);
-            }
-            expected.sort();
-            assert_eq!(check(&tree), expected);
-            // And out again, down to the last.
-            let mut left = expected.clone();
-            while left.len() > 1 {
-                let low = left.remove(left.len() * 5 / 7 % left.len());
-                let guard = rcu::pin();
-                let _structure = tree.structure.lock();
-                assert!(tree.remove_child(&low, 0, &guard).is_some());
-                if left.len() % 1000 == 1 {
-                    assert_eq!(check(&tree), left);
-                }
-            }
-            assert!(tree.remove_child(&left[0], 0, &rcu::pin()).is_none());
-        }
-    }
-
-    #[test]
-    fn no_reader_finds_a_leaf_whose_neighbour_is_being_merged_with_it() {
-        const LEAVES: usize = 400;
-        let tree = tree();
-        let guard = rcu::pin();
-        for number in 1..LEAVES {
-            let at = key(number);
-            let here = tree.leaf_in_memory(&at, &guard).expect("in memory");
-            tree.replace_child(&at, 0, Child::Leaf(here), vec![(at.clone(), leaf(number))], &guard);
-        }
-        drop(guard);
-        // A merged leaf is marked: a reader of a right one's key must find that leaf, or a merged one.
-        const MERGED: u8 = 7;
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let reader = || {
-                while !over.load(Ordering::Acquire) {
-                    for number in (1..LEAVES).step_by(2) {
-                        let guard = rcu::pin();
-                        let found = tree.leaf_in_memory(&key(number), &guard).expect("in memory");
-                        let is_merged = found.warmth.load(Ordering::Relaxed) == MERGED;
-                        assert!(
-                            is_merged || *found.low == *key(number),
-                            "leaf {:02x?} for {number}",
-                            found.low
-                        );
-                    }
-                }
-            };
-            scope.spawn(reader);
-            scope.spawn(reader);
-            let mut merged = 0;
-            for number in (1..LEAVES).step_by(2) {
-                let guard = rcu::pin();
-                let _structure = tree.structure.lock();
-                let Child::Leaf(made) = leaf(number - 1) else {
-                    unreachable!("a leaf was made")
-                };
-                made.warmth.store(MERGED, Ordering::Relaxed);
-                let replaced = tree.merge_with_previous(&key(number), 0, Child::Leaf(made), &guard);
-                if replaced.is_some() {
-                    merged += 1;
-                    let left = tree.leaf_in_memory(&key(number - 1), &guard).expect("in memory");
-                    let right = tree.leaf_in_memory(&key(number), &guard).expect("in memory");
-                    assert!(Arc::ptr_eq(&left, &right), "one leaf for both");
-                }
-            }
-            over.store(true, Ordering::Release);
-            assert!(
-                merged > LEAVES / 4,
-                "most neighbours are under one node: {merged} merged"
-            );
-        });
-        let lows = check(&tree);
-        assert!(lows.len() < LEAVES * 3 / 4, "{} leaves are left", lows.len());
-    }
-
-    #[test]
-    fn targets_before_a_separator_lie_to_its_left() {
-        let tree = tree();
-        let guard = rcu::pin();
-        for number in 1..500 {
-            let at = key(number * 10);
-            let here = tree.leaf_in_memory(&at, &guard).expect("in memory");
-            tree.replace_child(&at, 0, Child::Leaf(here), vec![(at.clone(), leaf(number * 10))], &guard);
-        }
-        let low = |target: Target<'_>| match tree.descend(target, 0, &guard).child {
-            Child::Leaf(leaf) => leaf.low.to_vec(),
-            _ => panic!("in memory"),
-        };
-        for number in 1..500 {
-            assert_eq!(low(Target::At(&key(number * 10))), key(number * 10));
-            assert_eq!(low(Target::At(&key(number * 10 + 9))), key(number * 10));
-            let before = if number == 1 {
-                Vec::new()
-            } else {
-                key((number - 1) * 10)
-            };
-            assert_eq!(low(Target::Before(&key(number * 10))), before);
-            assert_eq!(low(Target::Before(&key(number * 10 + 1))), key(number * 10));
-        }
-        assert_eq!((low(Target::First), low(Target::Last)), (Vec::new(), key(4990)));
-        let descent = tree.descend(Target::At(&key(55)), 0, &guard);
-        assert_eq!(descent.low.map(Fence::to_vec), Some(key(50)));
-        assert_eq!(descent.high.map(Fence::to_vec), Some(key(60)));
-    }
-}
+mod tests;

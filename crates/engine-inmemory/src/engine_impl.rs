@@ -9,7 +9,7 @@ use crate::snapshot::InMemorySnapshot;
 use crate::table::{RowMap, Table};
 use bytes::Bytes;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo, ErrorKind,
     FailureHandler, HISTORY_PERCENT_DEFAULT, KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result,
     Seq, Snapshot, StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule,
     history_bytes,
@@ -35,6 +35,8 @@ pub struct InMemoryEngine {
     counters: Counters,
     /// See [`InMemoryOptions::memory_bytes`].
     memory_bytes: u64,
+    /// See [`InMemoryOptions::memory_bytes_max`].
+    memory_bytes_max: Option<u64>,
 }
 
 /// Where checkpoints go.
@@ -86,6 +88,7 @@ impl InMemoryEngine {
                 history_max(options.memory_bytes, HISTORY_PERCENT_DEFAULT),
             )),
             memory_bytes: options.memory_bytes,
+            memory_bytes_max: options.memory_bytes_max,
             store,
             counters: Counters::default(),
         })
@@ -233,10 +236,31 @@ impl Engine for InMemoryEngine {
         })
     }
 
+    /// The bound that was configured.
+    fn check_growth(&self, _table: TableId, bytes: usize) -> Result<()> {
+        let Some(bytes_max) = self.memory_bytes_max else {
+            return Ok(());
+        };
+        let is_full = || self.shared.memory_bytes() + bytes as u64 > bytes_max;
+        // What was deleted may wait for a batch to come and clear it away, and none comes where all are refused.
+        while is_full() && self.applier.lock().sweep_slice(&self.shared) {}
+        match is_full() {
+            false => Ok(()),
+            true => Err(EngineError::Backend {
+                operation: "insert a row",
+                kind: ErrorKind::OutOfSpace,
+                message: format!(
+                    "the storage engine has {} bytes in memory, and may have {bytes_max} (inMemorySizeGB)",
+                    self.shared.memory_bytes()
+                ),
+            }),
+        }
+    }
+
     fn common_stats(&self) -> CommonStats {
-        let tables = self.shared.all_tables();
         CommonStats {
-            cache_bytes: Some(tables.iter().map(|table| table.size().memory_bytes as u64).sum()),
+            cache_bytes: Some(self.shared.memory_bytes()),
+            cache_bytes_max: self.memory_bytes_max,
             history_bytes: Some(self.applier.lock().history_bytes() as u64),
             snapshots_open: Some(self.shared.pins.open().0 as u64),
             ..CommonStats::default()
@@ -260,6 +284,9 @@ impl Engine for InMemoryEngine {
         let published = self.shared.pins.published();
         let mut number = |name: &str, value: u64| sink(name, StatValue::Number(value as i64));
         number("cache.bytes", memory_bytes);
+        if let Some(bytes_max) = self.memory_bytes_max {
+            number("cache.maxBytes", bytes_max);
+        }
         number("cache.data_bytes", data_bytes);
         number("cache.rows", rows);
         number("tables", tables.len() as u64);
@@ -351,5 +378,74 @@ fn invalid_load(reason: String) -> EngineError {
     EngineError::Invalid {
         operation: "bulk load",
         reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::TableKind;
+    use vfs::{SeededRandom, SimulatedClock, SimulatedFs};
+
+    const TABLE: TableId = TableId(1);
+    const BYTES_MAX: u64 = 1 << 20;
+
+    fn bounded() -> InMemoryEngine {
+        let env = Env {
+            fs: Arc::new(SimulatedFs::new(1)),
+            clock: Arc::new(SimulatedClock::new(0)),
+            random: Arc::new(SeededRandom::new(1)),
+        };
+        let options = InMemoryOptions {
+            ephemeral: true,
+            memory_bytes_max: Some(BYTES_MAX),
+            ..InMemoryOptions::default()
+        };
+        InMemoryEngine::open(&env, Path::new("/"), options).expect("nothing is read")
+    }
+
+    fn apply(engine: &InMemoryEngine, seq: u64, fill: impl FnOnce(&mut Batch)) {
+        let mut batch = Batch::new();
+        fill(&mut batch);
+        engine.apply(&batch, Seq(seq)).expect("a batch");
+        engine.publish(Seq(seq));
+    }
+
+    /// The option had no effect: the server grew until the system ended it.
+    #[test]
+    fn rows_come_until_the_bound_is_reached_and_again_when_some_have_gone() {
+        const ROW_BYTES: usize = 10_000;
+        let engine = bounded();
+        let spec = TableSpec {
+            kind: TableKind::Records,
+            name: "db.c".into(),
+            compressor: None,
+        };
+        apply(&engine, 1, |batch| batch.create_table(TABLE, spec));
+        let key = |number: u64| number.to_be_bytes().to_vec();
+        let mut rows = 0;
+        let refused = loop {
+            match engine.check_growth(TABLE, ROW_BYTES) {
+                Ok(()) => apply(&engine, 2 + rows, |batch| {
+                    batch.put(TABLE, key(rows), vec![7; ROW_BYTES])
+                }),
+                Err(error) => break error,
+            }
+            rows += 1;
+        };
+        assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
+        assert!((95..105).contains(&rows), "{rows} rows of {ROW_BYTES} bytes");
+        let stats = engine.common_stats();
+        assert_eq!(stats.cache_bytes_max, Some(BYTES_MAX));
+        assert!(stats.cache_bytes.is_some_and(|bytes| bytes <= BYTES_MAX));
+        // What a reader still sees is there; once it has gone nobody has to write before there is room.
+        let snapshot = engine.snapshot().expect("a snapshot");
+        apply(&engine, 1000, |batch| {
+            batch.delete_range(TABLE, engine::KeyRange::all())
+        });
+        assert!(engine.check_growth(TABLE, ROW_BYTES).is_err());
+        drop(snapshot);
+        engine.check_growth(TABLE, ROW_BYTES).expect("there is room");
+        assert_eq!(engine.common_stats().cache_bytes, Some(0));
     }
 }

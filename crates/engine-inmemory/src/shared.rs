@@ -6,6 +6,7 @@ use parking_lot::RwLock;
 use pins::Pins;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Tables and open snapshots.
 ///
@@ -13,15 +14,23 @@ use std::sync::Arc;
 pub(crate) struct Shared {
     /// Every table a snapshot may see, dropped ones included.
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
+    /// Memory of the rows of all of them.
+    memory: Arc<AtomicUsize>,
     pub(crate) pins: Pins,
     pub(crate) status: EngineStatus,
 }
 
 impl Shared {
     pub(crate) fn new(tables: impl IntoIterator<Item = Table>, published: Seq) -> Self {
-        let tables = tables.into_iter().map(|table| (table.id, Arc::new(table))).collect();
+        let memory = Arc::default();
+        let counted = |mut table: Table| {
+            table.count_in(&memory);
+            (table.id, Arc::new(table))
+        };
+        let tables = tables.into_iter().map(counted).collect();
         Self {
             tables: RwLock::new(tables),
+            memory,
             pins: Pins::new(published),
             status: EngineStatus::default(),
         }
@@ -63,7 +72,13 @@ impl Shared {
         self.tables.read().values().cloned().collect()
     }
 
-    pub(crate) fn insert_table(&self, table: Table) {
+    /// Memory of all rows, and of what is kept of them for open snapshots.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory.load(Relaxed) as u64
+    }
+
+    pub(crate) fn insert_table(&self, mut table: Table) {
+        table.count_in(&self.memory);
         self.tables.write().insert(table.id, Arc::new(table));
     }
 

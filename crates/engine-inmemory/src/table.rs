@@ -13,7 +13,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Memory of a row beside its value: its slots in the map's nodes, which are two thirds full on average, and the
 /// allocator's and [`Bytes`]'s own headers. Measured, see `docs/engines/inmemory.md`.
@@ -35,6 +36,8 @@ pub(crate) struct Table {
     /// The position it was dropped at, or [`LIVE`].
     dropped: AtomicU64,
     rows: RwLock<RowMap>,
+    /// The memory of the rows of all tables.
+    total: Arc<AtomicUsize>,
 }
 
 /// The rows, and what they weigh.
@@ -142,7 +145,26 @@ impl Table {
             created,
             dropped: AtomicU64::new(LIVE),
             rows: RwLock::default(),
+            total: Arc::default(),
         }
+    }
+
+    /// Has its memory counted in the sum of all tables.
+    pub(crate) fn count_in(&mut self, total: &Arc<AtomicUsize>) {
+        total.fetch_add(self.rows.get_mut().memory_bytes, Relaxed);
+        self.total = Arc::clone(total);
+    }
+
+    /// Changes the rows.
+    fn change<T>(&self, work: impl FnOnce(&mut RowMap) -> T) -> T {
+        let mut rows = self.rows.write();
+        let before = rows.memory_bytes;
+        let result = work(&mut rows);
+        let after = rows.memory_bytes;
+        drop(rows);
+        // It wraps: what was added before is always in the sum that something is taken from.
+        self.total.fetch_add(after.wrapping_sub(before), Relaxed);
+        result
     }
 
     /// True when a snapshot at `seq` has the table.
@@ -204,20 +226,21 @@ impl Table {
 
     /// Sets (`Some`) or removes (`None`) a key as of `seq`.
     pub(crate) fn write(&self, key: &[u8], value: Option<Bytes>, seq: Seq, horizon: &Horizon) -> Residue {
-        self.rows.write().write(Key::new(key), value, seq, horizon)
+        self.change(|rows| rows.write(Key::new(key), value, seq, horizon))
     }
 
     /// Adds to a little-endian integer as of `seq`; what is not one counts as 0.
     pub(crate) fn add(&self, key: &[u8], amount: i64, seq: Seq, horizon: &Horizon) -> Residue {
         let key = Key::new(key);
-        let mut rows = self.rows.write();
-        let old = rows
-            .map
-            .get(&key)
-            .and_then(Chain::newest)
-            .and_then(|value| value.as_ref().try_into().ok());
-        let sum = old.map_or(0, i64::from_le_bytes).wrapping_add(amount);
-        rows.write(key, Some(Bytes::copy_from_slice(&sum.to_le_bytes())), seq, horizon)
+        self.change(|rows| {
+            let old = rows
+                .map
+                .get(&key)
+                .and_then(Chain::newest)
+                .and_then(|value| value.as_ref().try_into().ok());
+            let sum = old.map_or(0, i64::from_le_bytes).wrapping_add(amount);
+            rows.write(key, Some(Bytes::copy_from_slice(&sum.to_le_bytes())), seq, horizon)
+        })
     }
 
     /// Removes up to `rows_max` keys of `span` as of `seq`, tells `residue` what each left, and narrows `span`.
@@ -232,37 +255,39 @@ impl Table {
         if span.is_empty() {
             return;
         }
-        let mut rows = self.rows.write();
-        let range = rows.map.range::<Key, _>((span.lower.as_ref(), span.upper.as_ref()));
-        let keys: Vec<Key> = range.map(|(key, _)| key.clone()).take(rows_max).collect();
-        match keys.last() {
-            Some(last) if keys.len() == rows_max => span.continue_after(last.clone(), Direction::Forward),
-            _ => span.finish(),
-        }
-        for key in keys {
-            let left = rows.write(key.clone(), None, seq, horizon);
-            residue(key, left);
-        }
+        self.change(|rows| {
+            let range = rows.map.range::<Key, _>((span.lower.as_ref(), span.upper.as_ref()));
+            let keys: Vec<Key> = range.map(|(key, _)| key.clone()).take(rows_max).collect();
+            match keys.last() {
+                Some(last) if keys.len() == rows_max => span.continue_after(last.clone(), Direction::Forward),
+                _ => span.finish(),
+            }
+            for key in keys {
+                let left = rows.write(key.clone(), None, seq, horizon);
+                residue(key, left);
+            }
+        });
     }
 
     /// Forgets versions of a key that nobody needs any more.
     pub(crate) fn prune(&self, key: &Key, horizon: &Horizon) -> Residue {
-        self.rows.write().prune(key, horizon)
+        self.change(|rows| rows.prune(key, horizon))
     }
 
     /// Replaces the rows of an empty table; false when it is not empty.
     pub(crate) fn load(&self, rows: RowMap) -> bool {
-        let mut current = self.rows.write();
-        if !current.map.is_empty() {
-            return false;
-        }
-        *current = rows;
-        true
+        self.change(|current| {
+            let is_empty = current.map.is_empty();
+            if is_empty {
+                *current = rows;
+            }
+            is_empty
+        })
     }
 
     /// Takes all rows out, for a table that nobody can see any more.
     pub(crate) fn take_rows(&self) -> RowMap {
-        std::mem::take(&mut *self.rows.write())
+        self.change(std::mem::take)
     }
 
     pub(crate) fn size(&self) -> TableSize {
@@ -470,6 +495,7 @@ mod tests {
             );
             let memory: usize = rows.map.iter().map(|(key, chain)| memory_of(key, chain)).sum();
             assert_eq!(rows.memory_bytes, memory, "step {step}");
+            assert_eq!(table.total.load(Relaxed), memory, "step {step}");
             let history: usize = rows.map.values().map(|chain| history_memory(chain.history())).sum();
             assert_eq!(rows.history_bytes, history, "step {step}");
         }

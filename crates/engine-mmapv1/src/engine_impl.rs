@@ -179,14 +179,18 @@ impl Core {
         self.is_stuck.load(Relaxed) && self.shared.cache.dirty_bytes() > self.shared.options.cache_bytes
     }
 
-    /// Holds a load up while too much is dirty, which it could do without end. Errors: those of a checkpoint, without
-    /// which it cannot go on.
+    /// Holds a load or a compaction up while too much is dirty, which it could do without end. Errors: those of a
+    /// checkpoint, without which it cannot go on.
     fn pace_load(&self) -> Result<()> {
         while self.shared.cache.dirty_bytes() > 2 * self.dirty_aim() {
-            // No position tells of the load: a checkpoint would find nothing to do where nobody else writes.
+            // No position tells of it: a checkpoint would find nothing to do where nobody else writes.
             self.owes_checkpoint.store(true, Relaxed);
             if self.is_stuck.load(Relaxed) {
                 self.checkpoint_unasked()?;
+            }
+            if self.kept.lock().count > 0 {
+                // No checkpoint comes before somebody has copied the files.
+                break;
             }
             if self.throttle() {
                 break;
@@ -308,6 +312,8 @@ impl Core {
         let before = file_bytes();
         for table in self.tables_for(ids)? {
             check_wanted(goes_on)?;
+            // Each copy may make as much dirty as one table's may be.
+            self.pace_load()?;
             let mut applier = self.applier.lock();
             self.shared.check_open()?;
             if table.is_live() && is_worth_it(&table) {

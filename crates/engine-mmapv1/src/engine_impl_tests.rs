@@ -194,3 +194,47 @@ fn large_free_slots_are_found_in_the_buckets_of_an_older_version() {
     assert_eq!(state.store.storage_bytes(), before);
     assert!(state.store.buckets[OLD_BUCKET].is_null());
 }
+
+/// Each table's copy may be as large as what may be dirty, and nobody waited between two: a collection with many
+/// indexes took many times the cache.
+#[test]
+fn a_compaction_of_many_tables_waits_for_checkpoints() {
+    const TABLES: u32 = 8;
+    const ROWS: u64 = 5000;
+    let (_fs, engine) = open_engine();
+    let names: Vec<String> = (0..TABLES).map(|number| format!("a.t{number}")).collect();
+    create_tables(&engine, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut seq = 1;
+    let mut write = |table: u32, keep: &dyn Fn(u64) -> Option<Vec<u8>>| {
+        seq += 1;
+        let mut batch = Batch::new();
+        for number in 0..ROWS {
+            let key = number.to_be_bytes().to_vec();
+            match keep(number) {
+                Some(value) => batch.put(TableId(table), key, value),
+                None => batch.delete(TableId(table), key),
+            }
+        }
+        engine.apply(&batch, Seq(seq)).expect("a batch");
+        engine.publish(Seq(seq));
+        engine.checkpoint().expect("there is room");
+    };
+    for table in 1..=TABLES {
+        write(table, &|_| Some(vec![3; 1000]));
+        write(table, &|number| (number % 2 == 0).then(|| vec![4; 1000]));
+    }
+    let core = &engine.core;
+    let copied: u64 = core
+        .shared
+        .all_tables()
+        .iter()
+        .map(|table| table.state.read().store.used_bytes)
+        .sum();
+    assert!(copied > core.shared.options.cache_bytes, "{copied} bytes are copied");
+    engine.maintain(&Maintenance::Compact(None)).expect("there is room");
+    let dirty = core.shared.cache.dirty_bytes();
+    assert!(dirty <= 3 * core.dirty_aim(), "{dirty} bytes are dirty");
+    let report = engine.maintain(&Maintenance::Verify(None)).expect("it can be read");
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert_eq!(report.rows_checked, u64::from(TABLES) * ROWS / 2);
+}

@@ -164,7 +164,7 @@ pub struct StorageConfig {
     pub zstd_level: Option<i32>,
     /// The btree engine reads pages past the system's cache.
     pub direct_io: Option<bool>,
-    /// Memory bound of the inMemory engine in bytes.
+    /// Memory of the inMemory engine in bytes, where it is bounded.
     pub in_memory_bytes: Option<u64>,
     /// Cache of rocksdb in bytes.
     pub rocksdb_cache_bytes: Option<u64>,

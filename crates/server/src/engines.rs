@@ -140,7 +140,10 @@ impl Registry {
                 env,
                 directory,
                 InMemoryOptions {
-                    memory_bytes: memory::default_cache_bytes(memory::bytes(&*env.fs)),
+                    memory_bytes: storage
+                        .in_memory_bytes
+                        .unwrap_or_else(|| memory::default_cache_bytes(memory::bytes(&*env.fs))),
+                    memory_bytes_max: storage.in_memory_bytes,
                     ..InMemoryOptions::default()
                 },
             )?)),
@@ -261,16 +264,14 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
         ("indexOptions.compression", storage.betree.index_compressor.is_some()),
         ("engineOptions.directio", storage.betree.direct_io.is_some()),
     ];
-    let of_none = [
-        (
-            "wiredTiger.engineConfig.directoryForIndexes",
-            storage.directory_for_indexes,
-        ),
-        (
-            "inMemory.engineConfig.inMemorySizeGB",
-            storage.in_memory_bytes.is_some(),
-        ),
-    ];
+    let of_none = [(
+        "wiredTiger.engineConfig.directoryForIndexes",
+        storage.directory_for_indexes,
+    )];
+    let of_in_memory = [(
+        "inMemory.engineConfig.inMemorySizeGB",
+        storage.in_memory_bytes.is_some(),
+    )];
     let mut ignored = Vec::new();
     let mut add = |prefix: &str, options: &[(&str, bool)]| {
         let given = options.iter().filter(|(_, given)| *given);
@@ -285,6 +286,9 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
     if name != "btree" {
         add("wiredTiger.", &of_wired_tiger);
         add("btree.", &[("directIO", storage.direct_io.is_some())]);
+    }
+    if name != "inMemory" {
+        add("", &of_in_memory);
     }
     if name != "rocksdb" {
         add("rocksdb.", &of_rocksdb);

@@ -18,10 +18,10 @@ mod sink;
 
 pub(crate) use bytes::{head_u64, shortest_separator};
 pub(crate) use damage::PageDamage;
-pub(crate) use inner::{LEVEL_MAX, Separators, decode_inner, encode_inner};
+pub(crate) use inner::{LEVEL_MAX, SEPARATOR_BYTES_MAX, Separators, decode_inner, encode_inner};
 pub(crate) use key_parts::KeyParts;
 pub(crate) use large::{LARGE_CHUNK_BYTES, LargeRef};
-pub(crate) use leaf::{CellValue, LeafImage, NewValue};
+pub(crate) use leaf::{CellValue, LEAF_ROW_BYTES_MAX, LeafImage, NewValue};
 pub(crate) use leaf_builder::LeafBuilder;
 pub(crate) use leaf_sections::LeafSearch;
 pub(crate) use leaf_stream::LeafStream;

@@ -439,7 +439,7 @@ pub const OPTIONS: &[Spec] = &[
         "inMemorySizeGB",
         Kind::Number(0.0, 1e6),
         "none",
-        "memory bound of the inMemory engine; not enforced yet",
+        "memory that rows of the inMemory engine may take; beyond it inserts are refused",
     ),
     spec(
         "storage.journal.commitIntervalMs",
