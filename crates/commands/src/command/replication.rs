@@ -242,11 +242,13 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
     })?;
     let _configuring = call.server.configure(set(call)?, &call.operation)?;
     if force && set(call)?.member().config.is_none() && call.server.storage.set_configuration()?.is_some() {
-        return replace_unusable(call);
+        return replace_configuration(call, None);
     }
     let (set, member, old) = configured(call)?;
     if member.role != Role::Primary {
         return match force {
+            // A backup of some member: its set does not know it, and may be lost.
+            true if member.joins_as == Some(set.instance) => replace_configuration(call, Some(&old)),
             true if member.consensus.is_some() => go_on_alone(call, set, &old, member.id),
             true => reconfigure_to(call, set, old, member.id, true),
             false => Err(CommandError::new(
@@ -337,11 +339,15 @@ fn start_alone(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
         .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))
 }
 
-/// As [`go_on_alone`], of a member whose kept configuration cannot be used.
-fn replace_unusable(call: &Invocation<'_>) -> Result<()> {
+/// As [`go_on_alone`], of a server that the kept configuration does not know, or whose kept one cannot be used: which
+/// member it is to be is for the new one to say.
+fn replace_configuration(call: &Invocation<'_>, old: Option<&SetConfig>) -> Result<()> {
     let set = set(call)?;
     let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
     let mut config = parse(config)?;
+    if let Some(old) = old {
+        config.inherit(old, true);
+    }
     raise_version(call, &mut config);
     let me = match config.members.len() {
         1 => config.check_alone(&set.name, &|host| set.may_be_me(host))?.id,
@@ -351,7 +357,10 @@ fn replace_unusable(call: &Invocation<'_>) -> Result<()> {
         }
     };
     call.server.audit(|| {
-        let param = doc! { "new": config.to_document() };
+        let mut param = doc! { "new": config.to_document() };
+        if let Some(old) = old {
+            param.insert("old", old.to_document());
+        }
         AuditEvent::of(call.client, "replSetReconfig", param, 0)
     });
     start_alone(set, &config, me)
