@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import signal
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from members import ReplicaSet, code_of, mongosh, refused_code, wait
@@ -208,6 +210,32 @@ def test_an_initial_sync_that_is_cut(tmp_path, method, engine):
         rs.check_equal()
         assert not (third.data / "initial-sync").exists()
         client.close()
+
+
+def test_folders_on_other_disks_stay_there(tmp_path):
+    """The copy took the place of the folders themselves: of a mount point it could not, and the member started no more."""
+    another_disk = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=another_disk) as disk, ReplicaSet(tmp_path / "set", [ENGINES[0]] * 3) as rs:
+        rs.initiate()
+        collection = rs.client().shop.get_collection("c", write_concern=WriteConcern(w=3))
+        collection.insert_many([{"_id": number, "text": "x" * 1000} for number in range(1000)])
+        member = rs.secondaries[0]
+        assert member.stop() == 0
+        member.wipe()
+        folders = [member.data / "journal", member.data / ENGINES[0]]
+        for folder in folders:
+            (Path(disk) / folder.name / "lost+found").mkdir(parents=True)
+            folder.symlink_to(Path(disk) / folder.name)
+        member.start()
+        rs.wait_healthy()
+        for folder in folders:
+            names = {entry.name for entry in folder.iterdir()}
+            assert folder.is_symlink() and "lost+found" in names and len(names) > 1, (folder, names)
+        assert not (member.data / "initial-sync").exists()
+        rs.check_equal()
+        member.restart()
+        rs.wait_healthy()
+        rs.check_equal()
 
 
 def test_data_are_copied_of_whom_is_asked_for(tmp_path):
