@@ -4,8 +4,8 @@
 //!    copy outlasts the end of the server, which goes on with it.
 //! 2. Its marker is written and synced: from here on it counts.
 //! 3. The next start removes what is in the folders of engine and log, and notes that it has.
-//! 4. It moves what the copy's folders hold there. What is no longer in `initial-sync/` has been moved, so a start that
-//!    was cut short goes on where it was. The folders themselves stay: each may be a link, or a disk of its own.
+//! 4. It moves what the copy's folders hold there. What is no longer in `initial-sync/` has been moved, so a start
+//!    that was cut short goes on where it was. The folders themselves stay: each may be a link, or a disk of its own.
 //! 5. The marker goes last.
 
 use super::metadata::LOST_AND_FOUND;
@@ -218,8 +218,8 @@ impl CopyPlace {
     }
 }
 
-/// Removes what is in a folder, and makes one that is not there. A link to another folder within it goes, and what that
-/// holds stays.
+/// Removes what is in a folder, and makes one that is not there. A link to another folder within it goes, and what
+/// that holds stays.
 fn empty(fs: &dyn FileSystem, folder: &Path) -> std::io::Result<()> {
     fs.create_directory_all(folder)?;
     for name in fs.list(folder)? {
