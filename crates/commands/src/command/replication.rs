@@ -400,6 +400,7 @@ fn check_quorum(set: &ReplicaSet, config: &SetConfig, old: &SetConfig, me: i32) 
         .members
         .retain(|member| member.id != me && !known.get(&member.id).is_some_and(|peer| peer.is_up));
     let answers = probe(set, &asked);
+    check_hosts(set, &asked, config, &answers)?;
     let responds = |id: i32, host: &str| {
         id == me
             || answers
@@ -430,6 +431,43 @@ fn check_quorum(set: &ReplicaSet, config: &SetConfig, old: &SetConfig, me: i32) 
             silent.join(", ")
         ),
     ))
+}
+
+/// Whether those who answer are the servers that a configuration means: none of another set, whose data would give way
+/// to this one's, and none that is a member under another name already.
+fn check_hosts(set: &ReplicaSet, asked: &SetConfig, config: &SetConfig, answers: &Answers) -> Result<()> {
+    let consensus = set.member().consensus;
+    let known_as = |instance: [u8; 16]| {
+        let known = consensus
+            .as_ref()
+            .and_then(|consensus| consensus.of_instance(&instance));
+        known.and_then(|known| config.member(known.member))
+    };
+    for member in &asked.members {
+        let Some(Ok(answer)) = answers.get(&member.host) else {
+            continue;
+        };
+        let refused = |reason: String| {
+            let message = format!("Quorum check failed because of {}: {reason}", member.host);
+            Err(CommandError::new(
+                ErrorCode::NewReplicaSetConfigurationIncompatible,
+                message,
+            ))
+        };
+        if let Some(reason) = set.is_anothers(answer) {
+            return refused(reason);
+        }
+        match instance_in(answer) {
+            Some(instance) if instance == set.instance => return refused("it is this server".to_owned()),
+            Some(instance) => {
+                if let Some(other) = known_as(instance).filter(|other| other.id != member.id) {
+                    return refused(format!("it is {}, or has a copy of its data directory", other.host));
+                }
+            }
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether those whose votes stay can decide without those that go: a member whose directory was emptied answers, but
