@@ -11,7 +11,7 @@ import time
 
 import bson
 import pytest
-from members import ReplicaSet, wait
+from members import ReplicaSet, mongosh, wait
 from pymongo import WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
 from server import ENGINES, Server, binary
@@ -481,6 +481,36 @@ def test_a_backup_of_a_member_has_what_was_acknowledged_last(tmp_path, of):
         with copy:
             found = sorted(document["_id"] for document in copy.client().work.c.find())
             assert found == ([0] if number == 0 else [0, 1]), number
+
+
+def test_a_set_that_is_lost_begins_anew_from_a_backup(tmp_path):
+    """On another machine the copy was no member of its set, and no configuration could be forced on it: it could only be dumped."""
+    with ReplicaSet(tmp_path / "lost", [ENGINES[0]] * 3) as lost:
+        lost.initiate()
+        lost.client().work.get_collection("c", write_concern=WriteConcern(w=3)).insert_one({"_id": 0})
+        member, id_of_set = lost.secondaries[0], lost.conf()["settings"]["replicaSetId"]
+        done = tenon("backup", "--uri", member.uri("directConnection=true"), "--out", tmp_path / "backup")
+        assert done.returncode == 0, done.stderr
+    with ReplicaSet(tmp_path / "new", [member.engine] * 2) as rs:
+        first, second = rs.members
+        assert first.stop() == 0
+        shutil.rmtree(first.data)
+        shutil.copytree(tmp_path / "backup", first.data)
+        first.start()
+        assert first.state() == "REMOVED", "its set, and not this server, is in the configuration"
+        force = f"""
+            cfg = rs.conf()
+            cfg.members = [{{_id: 0, host: "{first.host}"}}]
+            print(JSON.stringify(rs.reconfig(cfg, {{force: true}})))"""
+        said = mongosh(f"mongodb://{first.host}/?directConnection=true", force)
+        assert '"ok":1' in said, said
+        wait(lambda: first.state() == "PRIMARY", "it to lead alone")
+        assert rs.conf()["settings"]["replicaSetId"] == id_of_set
+        first.direct.work.c.insert_one({"_id": 1})
+        rs.reconfig(lambda config: config["members"].append({"_id": 1, "host": second.host}))
+        rs.wait_healthy()
+        assert [document["_id"] for document in second.direct.work.c.find()] == [0, 1]
+        rs.check_equal()
 
 
 def test_a_log_that_has_moved_on_is_not_added(own, tmp_path):

@@ -317,6 +317,20 @@ def test_a_person_may_do_it(members):
     assert [event["event"] for event in rest].count("done") == 3, rest
 
 
+def test_a_member_that_stays_behind_is_not_compared(members):
+    """It shows the others' state an hour later: the comparison failed, and with --lock held writes back for a minute first."""
+    client = members.client()
+    config = client.admin.command("replSetGetConfig")["config"]
+    config["version"] += 1
+    config["members"][2].update(priority=0, hidden=True, secondaryDelaySecs=3600)
+    client.admin.command("replSetReconfig", config)
+    client.shop.c.insert_one({"_id": 1})
+    # All have the engine: members are only compared.
+    code, out, err = members.change(PAIR[0], "--lock")
+    assert code == 0, out + err
+    assert f"{members.hosts[2]} stays 3600 s behind and is not compared" in out and "on 2 members" in out, out
+
+
 def test_with_users_that_a_wiped_member_does_not_know_yet(tmp_path):
     members = Members(tmp_path, PAIR[0], key="c2VjcmV0IG9mIHRoZSBjbHVzdGVy")
     try:

@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import signal
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from members import ReplicaSet, code_of, mongosh, refused_code, wait
@@ -111,6 +113,79 @@ def test_members_come_and_go(tmp_path):
         assert second.direct.shop.c.find_one({"_id": "while it was gone"})
 
 
+def test_a_member_of_another_set_keeps_its_data(tmp_path):
+    """Two sets of one name: a member of the one that was added to the other lost its data, and copied the other's."""
+    with ReplicaSet(tmp_path / "one", 1) as rs, ReplicaSet(tmp_path / "two", 1) as other:
+        rs.initiate()
+        other.initiate()
+        first, stranger = rs[0], other[0]
+        stranger.direct.shop.c.insert_one({"_id": "kept"})
+        run = first.direct.admin.command
+
+        def added(**member):
+            config = rs.conf()
+            config["version"] += 1
+            config["members"].append({"_id": 1, **member})
+            return config
+
+        for fields in [{}, {"votes": 0, "priority": 0}]:
+            code, said = refused_code(run, "replSetReconfig", added(host=stranger.host, **fields))
+            assert code == 103 and stranger.host in said and "replica set IDs do not match" in said, (code, said)
+            # A member has one name: under another one it would count, and never vote.
+            code, said = refused_code(run, "replSetReconfig", added(host=f"127.0.0.1:{first.port}", **fields))
+            assert code == 103 and "it is this server" in said, (code, said)
+        # Nobody is asked where it is forced, and both refuse each other all the same.
+        run("replSetReconfig", added(host=stranger.host, votes=0, priority=0), force=True)
+
+        def message():
+            status = run("replSetGetStatus")
+            return status["members"][1].get("lastHeartbeatMessage")
+
+        assert "replica set IDs do not match" in wait(message, "why it is no member")
+        instance = send(stranger, "admin", {"replSetHeartbeat": "rs0", "configVersion": -1})["instance"]
+        config = {**rs.conf(), "version": 1_000_000}
+        given = [{"_id": at, "id": at + 1, "votes": True, "instance": of} for at, of in enumerate([b"0" * 16, instance])]
+        config["consensus"] = {"next": 1000, "members": given}
+        question = {"replSetHeartbeat": "rs0", "fromId": 0, "toId": 1, "from": first.host, "term": 1 << 40}
+        said = send(stranger, "admin", {**question, "configVersion": 1_000_000, "primary": True, "config": config})
+        assert said["code"] == 93 and "replica set IDs do not match" in said["errmsg"], said
+        assert stranger.state() == "PRIMARY" and stranger.direct.shop.c.find_one() == {"_id": "kept"}
+
+
+def test_an_address_that_a_member_of_another_set_has_got(tmp_path):
+    """Members of two sets of one name have the same numbers: the one that came to the address voted in the set that
+    knew it, and what that had agreed on took the place of its own data."""
+    with ReplicaSet(tmp_path / "one", [ENGINES[0]] * 2) as rs, ReplicaSet(tmp_path / "two", [ENGINES[0]] * 2) as other:
+        for each, name in [(rs, "ours"), (other, "theirs")]:
+            each.initiate()
+            each.client().shop.get_collection(name, write_concern=WriteConcern(w=2)).insert_one({"_id": name})
+        gone, stranger = rs[1], other[1]
+        assert gone.stop() == 0 and stranger.stop() == 0
+        own, stranger.port = stranger.port, gone.port
+        stranger.start()
+
+        def refused():
+            for member in rs[0].direct.admin.command("replSetGetStatus")["members"]:
+                if "replica set IDs do not match" in member.get("lastHeartbeatMessage", ""):
+                    return rs[0].state() == "SECONDARY"
+            return False
+
+        wait(refused, lambda: f"the address to be of no use, and no majority; {rs.describe()}")
+        assert stop_and_return(stranger, own).direct.shop.list_collection_names() == ["theirs"]
+        gone.start()
+        for each, name in [(rs, "ours"), (other, "theirs")]:
+            each.wait_healthy()
+            assert each.client().shop.list_collection_names() == [name]
+            each.check_equal()
+
+
+def stop_and_return(member, port):
+    """Has a member go on at its own address."""
+    assert member.stop() == 0
+    member.port = port
+    return member.start()
+
+
 def test_a_member_that_fell_off_the_log_copies_all_data(tmp_path):
     """Its next entry is not in the primary's log any more: it says so at once, answers nothing old, and comes back by itself."""
     with ReplicaSet(tmp_path, [ENGINES[0]] * 3, oplog_mb=1) as rs:
@@ -208,6 +283,32 @@ def test_an_initial_sync_that_is_cut(tmp_path, method, engine):
         rs.check_equal()
         assert not (third.data / "initial-sync").exists()
         client.close()
+
+
+def test_folders_on_other_disks_stay_there(tmp_path):
+    """The copy took the place of the folders themselves: of a mount point it could not, and the member started no more."""
+    another_disk = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=another_disk) as disk, ReplicaSet(tmp_path / "set", [ENGINES[0]] * 3) as rs:
+        rs.initiate()
+        collection = rs.client().shop.get_collection("c", write_concern=WriteConcern(w=3))
+        collection.insert_many([{"_id": number, "text": "x" * 1000} for number in range(1000)])
+        member = rs.secondaries[0]
+        assert member.stop() == 0
+        member.wipe()
+        folders = [member.data / "journal", member.data / ENGINES[0]]
+        for folder in folders:
+            (Path(disk) / folder.name / "lost+found").mkdir(parents=True)
+            folder.symlink_to(Path(disk) / folder.name)
+        member.start()
+        rs.wait_healthy()
+        for folder in folders:
+            names = {entry.name for entry in folder.iterdir()}
+            assert folder.is_symlink() and "lost+found" in names and len(names) > 1, (folder, names)
+        assert not (member.data / "initial-sync").exists()
+        rs.check_equal()
+        member.restart()
+        rs.wait_healthy()
+        rs.check_equal()
 
 
 def test_data_are_copied_of_whom_is_asked_for(tmp_path):

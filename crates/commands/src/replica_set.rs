@@ -577,12 +577,30 @@ impl ReplicaSet {
         now: (i64, Duration),
         ping: Duration,
     ) {
+        let foreign = reply.ok().and_then(|reply| self.is_anothers(reply));
         let mut peers = self.peers.lock();
         let peer = peers.entry(member).or_default();
-        match reply {
-            Ok(reply) => peer.answered(reply, now, ping),
-            Err(reason) => peer.silent(reason),
+        match (reply, foreign) {
+            (Ok(reply), None) => peer.answered(reply, now, ping),
+            // Its data are another set's: it must neither be taken in nor told what to copy.
+            (Ok(_), Some(reason)) => peer.silent(&reason),
+            (Err(reason), _) => peer.silent(reason),
         }
+    }
+
+    /// Why an answer to a heartbeat is not from this set; see [`ReplicaSet::is_another`]. An older server does not
+    /// tell.
+    pub fn is_anothers(&self, answer: &RawDocument) -> Option<String> {
+        self.is_another(answer.get_object_id("setId").ok())
+    }
+
+    /// Why a set of this name is another one than this, as far as both have an id.
+    pub fn is_another(&self, id: Option<ObjectId>) -> Option<String> {
+        let own = self.with_member(|member| member.config.as_ref().and_then(|config| config.settings.replica_set_id));
+        let (own, id) = own.zip(id).filter(|(own, id)| own != id)?;
+        Some(format!(
+            "replica set IDs do not match, ours: {own}; remote node's: {id}"
+        ))
     }
 
     /// A member has asked.

@@ -216,7 +216,7 @@ impl Members {
             if !senders.contains_key(&id) && !self.is_stopped() {
                 senders.insert(
                     id,
-                    ToMember::start(&host, &self.set.name, own, &self.applied, &self.dialer),
+                    ToMember::start(&host, &self.set, own, &self.applied, &self.dialer),
                 );
             }
         }

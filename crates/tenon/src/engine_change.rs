@@ -111,9 +111,9 @@ impl EngineChangeCommand {
         };
         let result = match self.dry_run {
             true => change.show(),
-            false => change.whole().and_then(|hosts| match self.no_verify {
+            false => change.whole().and_then(|view| match self.no_verify {
                 true => Ok(()),
-                false => change.verify(&hosts, self.lock),
+                false => change.verify(&view, self.lock),
             }),
         };
         change.teller.rest();
@@ -165,8 +165,8 @@ impl Change {
         Ok(())
     }
 
-    /// All steps. The hosts of the members with data.
-    fn whole(&mut self) -> Result<Vec<String>> {
+    /// All steps. The set at the end.
+    fn whole(&mut self) -> Result<View> {
         let (mut waits, mut is_first) = (None::<(String, Instant)>, true);
         loop {
             self.interrupt.check()?;
@@ -186,7 +186,7 @@ impl Change {
                 self.teller.begin(&view, steps.len());
             }
             match plan::next(&view, &self.wish) {
-                Next::Done => return Ok(with_data(&view)),
+                Next::Done => return Ok(view),
                 Next::Refuse(reason) => bail!("{reason}"),
                 Next::AwaitHealth(reason) => self.wait(&mut waits, reason, LOOK)?,
                 Next::AwaitCopy(at, what) => {
@@ -307,6 +307,21 @@ impl Change {
         }
     }
 
+    /// The hosts of the members with data. One that stays behind on purpose comes to what the others show only when
+    /// nothing is written for that long.
+    fn comparable(&self, view: &View) -> Vec<String> {
+        let mut hosts = Vec::new();
+        for seen in view.members.iter().filter(|seen| !seen.is_arbiter) {
+            match seen.delay {
+                0 => hosts.push(seen.host.clone()),
+                delay => self
+                    .teller
+                    .note(&format!("{} stays {delay} s behind and is not compared", seen.host)),
+            }
+        }
+        hosts
+    }
+
     fn step_down(&mut self) -> Result<()> {
         let (catch_up, period) = STEP_DOWN_SECONDS;
         let primary = self.set.primary.clone();
@@ -315,11 +330,12 @@ impl Change {
         Ok(())
     }
 
-    fn verify(&mut self, hosts: &[String], may_lock: bool) -> Result<()> {
+    fn verify(&mut self, view: &View, may_lock: bool) -> Result<()> {
         self.teller.step("compare dbHash of all members");
+        let hosts = self.comparable(view);
         // Whoever is the primary now.
         self.set.look()?;
-        let compared = verify::verify(&mut self.set, hosts, may_lock, &self.interrupt)?;
+        let compared = verify::verify(&mut self.set, &hosts, may_lock, &self.interrupt)?;
         self.teller.done();
         self.teller.note(&format!(
             "{} collections of {} databases are the same on {} members ({} rounds{})",
@@ -335,11 +351,6 @@ impl Change {
         ));
         Ok(())
     }
-}
-
-fn with_data(view: &View) -> Vec<String> {
-    let members = view.members.iter().filter(|seen| !seen.is_arbiter);
-    members.map(|seen| seen.host.clone()).collect()
 }
 
 /// Says what happens: lines of text or documents on standard output, and what is waited for on the screen.

@@ -111,6 +111,9 @@ fn answer(call: &Invocation<'_>, set: &ReplicaSet, member: &Member, reply: &mut 
     reply.int32("state", member.role as i32);
     reply.int64("term", member.term as i64);
     reply.int32("v", known.map_or(-1, |config| config.version));
+    if let Some(id) = member.config.as_ref().and_then(|config| config.settings.replica_set_id) {
+        reply.value("setId", &Bson::ObjectId(id));
+    }
     if let Some(consensus) = &member.consensus {
         reply.int64("numbersGiven", consensus.numbers_given() as i64);
     }
@@ -214,6 +217,15 @@ pub fn new_instance(random: &dyn vfs::Random) -> [u8; 16] {
 impl Server {
     /// The primary says something of this member's place.
     fn hear_primary(&self, set: &ReplicaSet, asker: &Asker<'_>) -> Result<()> {
+        let told = match asker.config {
+            Some(document) => Some(read_config(document, &set.name)?),
+            None => None,
+        };
+        let id = told.as_ref().and_then(|(config, _)| config.settings.replica_set_id);
+        // Who took this one for a member would have it copy other data in place of its own.
+        if let Some(reason) = set.is_another(id) {
+            return Err(CommandError::new(ErrorCode::InvalidReplicaSetConfig, reason));
+        }
         let standing = self.storage.standing();
         let takes_part = set.with_member(|member| member.joins_as.is_none() && !member.copies);
         // This member may have stood for election since. It takes part in the asker's consensus, which settles that.
@@ -221,12 +233,11 @@ impl Server {
         if asker.left_behind && takes_part && !is_deposed {
             self.become_another(set, "the primary's log begins behind what this member has");
         }
-        let Some(document) = asker.config else { return Ok(()) };
+        let Some((config, consensus)) = told else { return Ok(()) };
         // Of another consensus it would never hear: that the asker's term is over is told by what others have written.
         if takes_part && standing.is_some() && asker.term < self.storage.last_term()? {
             return Ok(());
         }
-        let (config, consensus) = read_config(document, &set.name)?;
         let Some(consensus) = consensus else { return Ok(()) };
         let member = set.member();
         // Two leaders of one term are of sets that were forced on two members: one of them stays.

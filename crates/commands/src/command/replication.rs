@@ -242,11 +242,13 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
     })?;
     let _configuring = call.server.configure(set(call)?, &call.operation)?;
     if force && set(call)?.member().config.is_none() && call.server.storage.set_configuration()?.is_some() {
-        return replace_unusable(call);
+        return replace_configuration(call, None);
     }
     let (set, member, old) = configured(call)?;
     if member.role != Role::Primary {
         return match force {
+            // A backup of some member: its set does not know it, and may be lost.
+            true if member.joins_as == Some(set.instance) => replace_configuration(call, Some(&old)),
             true if member.consensus.is_some() => go_on_alone(call, set, &old, member.id),
             true => reconfigure_to(call, set, old, member.id, true),
             false => Err(CommandError::new(
@@ -337,11 +339,15 @@ fn start_alone(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
         .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))
 }
 
-/// As [`go_on_alone`], of a member whose kept configuration cannot be used.
-fn replace_unusable(call: &Invocation<'_>) -> Result<()> {
+/// As [`go_on_alone`], of a server that the kept configuration does not know, or whose kept one cannot be used: which
+/// member it is to be is for the new one to say.
+fn replace_configuration(call: &Invocation<'_>, old: Option<&SetConfig>) -> Result<()> {
     let set = set(call)?;
     let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
     let mut config = parse(config)?;
+    if let Some(old) = old {
+        config.inherit(old, true);
+    }
     raise_version(call, &mut config);
     let me = match config.members.len() {
         1 => config.check_alone(&set.name, &|host| set.may_be_me(host))?.id,
@@ -351,7 +357,10 @@ fn replace_unusable(call: &Invocation<'_>) -> Result<()> {
         }
     };
     call.server.audit(|| {
-        let param = doc! { "new": config.to_document() };
+        let mut param = doc! { "new": config.to_document() };
+        if let Some(old) = old {
+            param.insert("old", old.to_document());
+        }
         AuditEvent::of(call.client, "replSetReconfig", param, 0)
     });
     start_alone(set, &config, me)
@@ -391,6 +400,7 @@ fn check_quorum(set: &ReplicaSet, config: &SetConfig, old: &SetConfig, me: i32) 
         .members
         .retain(|member| member.id != me && !known.get(&member.id).is_some_and(|peer| peer.is_up));
     let answers = probe(set, &asked);
+    check_hosts(set, &asked, config, &answers)?;
     let responds = |id: i32, host: &str| {
         id == me
             || answers
@@ -421,6 +431,43 @@ fn check_quorum(set: &ReplicaSet, config: &SetConfig, old: &SetConfig, me: i32) 
             silent.join(", ")
         ),
     ))
+}
+
+/// Whether those who answer are the servers that a configuration means: none of another set, whose data would give way
+/// to this one's, and none that is a member under another name already.
+fn check_hosts(set: &ReplicaSet, asked: &SetConfig, config: &SetConfig, answers: &Answers) -> Result<()> {
+    let consensus = set.member().consensus;
+    let known_as = |instance: [u8; 16]| {
+        let known = consensus
+            .as_ref()
+            .and_then(|consensus| consensus.of_instance(&instance));
+        known.and_then(|known| config.member(known.member))
+    };
+    for member in &asked.members {
+        let Some(Ok(answer)) = answers.get(&member.host) else {
+            continue;
+        };
+        let refused = |reason: String| {
+            let message = format!("Quorum check failed because of {}: {reason}", member.host);
+            Err(CommandError::new(
+                ErrorCode::NewReplicaSetConfigurationIncompatible,
+                message,
+            ))
+        };
+        if let Some(reason) = set.is_anothers(answer) {
+            return refused(reason);
+        }
+        match instance_in(answer) {
+            Some(instance) if instance == set.instance => return refused("it is this server".to_owned()),
+            Some(instance) => {
+                if let Some(other) = known_as(instance).filter(|other| other.id != member.id) {
+                    return refused(format!("it is {}, or has a copy of its data directory", other.host));
+                }
+            }
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether those whose votes stay can decide without those that go: a member whose directory was emptied answers, but

@@ -3,18 +3,25 @@
 //! 1. The copy is made in `initial-sync/`: engine, log and instance. `begun.bson` says of whom it is made: with it the
 //!    copy outlasts the end of the server, which goes on with it.
 //! 2. Its marker is written and synced: from here on it counts.
-//! 3. The next start removes the former data, part by part, and puts the copy's in its place. A part that is no longer
-//!    in `initial-sync/` has been moved, so a start that was cut short goes on where it was.
-//! 4. The marker goes last.
+//! 3. The next start removes what is in the folders of engine and log, and notes that it has.
+//! 4. It moves what the copy's folders hold there. What is no longer in `initial-sync/` has been moved, so a start
+//!    that was cut short goes on where it was. The folders themselves stay: each may be a link, or a disk of its own.
+//! 5. The marker goes last.
 
+use super::metadata::LOST_AND_FOUND;
 use super::{DataDirectoryError, RepairMark, Result, io, remove_file};
 use bson::{Document, doc};
 use commands::instance_binary;
+use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use vfs::{Access, FileSystem};
 
 const DIRECTORY: &str = "initial-sync";
 const MARKER: &str = "complete";
+/// The former data are gone, and what is in their place is the copy's.
+const EMPTIED: &str = "emptied";
+/// Bytes that go from one disk to another at a time.
+const MOVED_BYTES: usize = 1 << 20;
 const BEGUN: &str = "begun.bson";
 const JOURNAL: &str = "journal";
 const JOURNAL_POSITION: &str = "journal.position";
@@ -124,14 +131,18 @@ impl CopyPlace {
         for inner in [&self.engine, &self.journal] {
             fs.sync_directory(inner).map_err(io("sync", inner))?;
         }
-        let marker = self.root.join(MARKER);
-        let file = fs.open(&marker, Access::OpenOrCreate).map_err(io("create", &marker))?;
-        file.sync_data().map_err(io("sync", &marker))?;
-        fs.sync_directory(&self.root).map_err(io("sync", &self.root))?;
+        self.mark(fs, MARKER)?;
         if let Some(data) = self.root.parent() {
             fs.sync_directory(data).map_err(io("sync", data))?;
         }
         Ok(())
+    }
+
+    fn mark(&self, fs: &dyn FileSystem, name: &str) -> Result<()> {
+        let marker = self.root.join(name);
+        let file = fs.open(&marker, Access::OpenOrCreate).map_err(io("create", &marker))?;
+        file.sync_data().map_err(io("sync", &marker))?;
+        fs.sync_directory(&self.root).map_err(io("sync", &self.root))
     }
 
     /// Removes what there is of a copy.
@@ -159,15 +170,24 @@ impl CopyPlace {
             }
             return Ok(false);
         }
+        let emptied = self.root.join(EMPTIED);
+        let is_emptied = fs.exists(&emptied).map_err(io("look at", &emptied))?;
+        let mut parts = Vec::new();
         for part in [&self.engine, &self.journal] {
-            let target = target(data, part);
             if fs.exists(part).map_err(io("look at", part))? {
-                if fs.exists(&target).map_err(io("look at", &target))? {
-                    fs.remove_directory_all(&target).map_err(io("remove", &target))?;
-                }
-                fs.rename(part, &target).map_err(io("rename", &target))?;
-                fs.sync_directory(data).map_err(io("sync", data))?;
+                parts.push((part, target(data, part)));
             }
+        }
+        if !is_emptied {
+            for (_, target) in &parts {
+                empty(fs, target).map_err(io("empty", target))?;
+            }
+            self.mark(fs, EMPTIED)?;
+        }
+        for (part, target) in &parts {
+            move_content(fs, part, target).map_err(io("move the copy to", target))?;
+            fs.sync_directory(data).map_err(io("sync", data))?;
+            fs.remove_directory_all(part).map_err(io("remove", part))?;
         }
         // A log without its position is taken as it is; that of another log must not stay.
         let position = data.join(JOURNAL_POSITION);
@@ -196,6 +216,72 @@ impl CopyPlace {
         fs.sync_directory(data).map_err(io("sync", data))?;
         Ok(true)
     }
+}
+
+/// Removes what is in a folder, and makes one that is not there. A link to another folder within it goes, and what
+/// that holds stays.
+fn empty(fs: &dyn FileSystem, folder: &Path) -> std::io::Result<()> {
+    fs.create_directory_all(folder)?;
+    for name in fs.list(folder)? {
+        let path = folder.join(&name);
+        match is_folder(fs, &path)? {
+            true if name == Path::new(LOST_AND_FOUND) => {}
+            true => fs.remove_directory_all(&path)?,
+            false => fs.remove_file(&path)?,
+        }
+    }
+    fs.sync_directory(folder)
+}
+
+/// Whether a name is that of a folder, or of a link to one.
+fn is_folder(fs: &dyn FileSystem, path: &Path) -> std::io::Result<bool> {
+    match fs.list(path) {
+        Ok(_) => Ok(true),
+        // A link may lead nowhere.
+        Err(error) if matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::NotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Moves what is in one folder to another, durably. To be repeated where it was cut short.
+fn move_content(fs: &dyn FileSystem, from: &Path, to: &Path) -> std::io::Result<()> {
+    fs.create_directory_all(to)?;
+    for name in fs.list(from)? {
+        let (from, to) = (from.join(&name), to.join(&name));
+        match fs.rename(&from, &to) {
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => move_across(fs, &from, &to)?,
+            renamed => renamed?,
+        }
+    }
+    fs.sync_directory(to)
+}
+
+/// Moves a file or a folder to another disk. What a former attempt has brought there is brought once more.
+fn move_across(fs: &dyn FileSystem, from: &Path, to: &Path) -> std::io::Result<()> {
+    if is_folder(fs, from)? {
+        move_content(fs, from, to)?;
+        return fs.remove_directory_all(from);
+    }
+    let source = fs.open(from, Access::Read)?;
+    let target = fs.open(to, Access::OpenOrCreate)?;
+    let bytes = source.len()?;
+    target.set_len(bytes)?;
+    let mut buffer = vec![0; MOVED_BYTES];
+    let mut offset = 0;
+    while offset < bytes {
+        let read = source.read_at(&mut buffer, offset)?;
+        let Some(piece) = buffer.get(..read).filter(|piece| !piece.is_empty()) else {
+            return Err(Error::new(ErrorKind::UnexpectedEof, from.display().to_string()));
+        };
+        target.write_all_at(piece, offset)?;
+        offset += read as u64;
+    }
+    target.sync_data()?;
+    // Its name there comes first: with the one here it may be the only one.
+    if let Some(folder) = to.parent() {
+        fs.sync_directory(folder)?;
+    }
+    fs.remove_file(from)
 }
 
 fn target(data: &Path, part: &Path) -> PathBuf {

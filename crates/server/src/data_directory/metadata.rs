@@ -23,7 +23,7 @@ const ASIDE_FILE: &str = "storage.bson.damaged";
 /// Names of the engines' folders, whether this build has the engine or not.
 const ENGINES: [&str; 5] = ["btree", "betree", "inMemory", "mmapv1", "rocksdb"];
 /// What a file system makes in its topmost directory.
-const LOST_AND_FOUND: &str = "lost+found";
+pub(super) const LOST_AND_FOUND: &str = "lost+found";
 /// Files beside the engine's and the log's folder that only a directory with data has.
 const SIDE_FILES: [&str; 2] = ["journal.position", "member.bson"];
 

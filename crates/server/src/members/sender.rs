@@ -3,9 +3,10 @@
 //! Messages become a stream of bytes, each behind its length, which is cut into commands that are not answered: a
 //! message may be larger than a document. The receiver (`commands`) begins anew with each connection.
 
-use super::link::{Dialer, Link};
+use super::link::{CallError, Dialer, Link};
 use bson::rawdoc;
 use bson::spec::BinarySubtype;
+use commands::ReplicaSet;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ enum Served {
 pub struct Sender {
     /// `host:port`.
     pub host: String,
-    set: String,
+    set: Arc<ReplicaSet>,
     own: u64,
     dialer: Arc<Dialer>,
     queue: Mutex<Queue>,
@@ -55,10 +56,16 @@ pub struct Sender {
 
 impl Sender {
     /// To `host`, from the member `own` of a set; its thread begins to work.
-    pub fn start(host: &str, set: &str, own: u64, applied: &Arc<AtomicU64>, dialer: &Arc<Dialer>) -> Arc<Self> {
+    pub fn start(
+        host: &str,
+        set: &Arc<ReplicaSet>,
+        own: u64,
+        applied: &Arc<AtomicU64>,
+        dialer: &Arc<Dialer>,
+    ) -> Arc<Self> {
         let sender = Arc::new(Self {
             host: host.to_owned(),
-            set: set.to_owned(),
+            set: set.clone(),
             own,
             queue: Mutex::default(),
             filled: Condvar::new(),
@@ -108,7 +115,7 @@ impl Sender {
         // Whether the connection before this one took nothing either: a member that hangs up at once is given time.
         let mut took_nothing = false;
         while !self.queue.lock().stopped {
-            let served = match self.dialer.open(&self.host, PATIENCE) {
+            let served = match self.connect() {
                 Ok(mut link) => self.serve(&mut link),
                 Err(_) => {
                     // What waited for the connection is old by the time there is one.
@@ -127,6 +134,17 @@ impl Sender {
             if !queue.stopped {
                 self.filled.wait_for(&mut queue, RETRY);
             }
+        }
+    }
+
+    /// A connection to the member. A server that has got its address may be of another set of the same name, where
+    /// members have the same numbers: what is said here would count there.
+    fn connect(&self) -> Result<Link, String> {
+        let mut link = self.dialer.open(&self.host, PATIENCE)?;
+        let answer = link.call(&self.set.probe()).map_err(CallError::into_sentence)?;
+        match self.set.is_anothers(&answer) {
+            None => Ok(link),
+            Some(reason) => Err(reason),
         }
     }
 
@@ -175,7 +193,7 @@ impl Sender {
                 let applied = self.applied.load(Ordering::Acquire);
                 let command = rawdoc! {
                     "_tenonConsensus": self.own as i64,
-                    "set": &*self.set,
+                    "set": &*self.set.name,
                     "applied": applied as i64,
                     "wanted": wanted as i64,
                     "first": is_first,

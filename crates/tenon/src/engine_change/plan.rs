@@ -110,7 +110,9 @@ pub struct Seen {
     pub kept: Option<Kept>,
     /// What the primary knows of it.
     pub state: State,
-    /// Seconds behind the primary, less what its configuration wants.
+    /// Seconds that its configuration has it stay behind.
+    pub delay: u64,
+    /// Seconds behind the primary, less that.
     pub behind: u64,
     /// Its engine.
     pub engine: Engine,

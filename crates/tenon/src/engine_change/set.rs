@@ -293,6 +293,7 @@ fn seen(member: &Document, status: &Document, kept: &Document) -> Result<Seen> {
         None => None,
         Some(text) => Some(Kept::parse(text).with_context(|| format!("{host}: the tag {TAG} is not this command's"))?),
     };
+    let delay = number(member, "secondaryDelaySecs") as u64;
     let instance = consensus.and_then(|known| known.get_binary_generic("instance").ok());
     // Any version of a configuration has them; what is missing is what a configuration would mean by it.
     let is = |name: &str| member.get_bool(name).unwrap_or(false);
@@ -308,7 +309,8 @@ fn seen(member: &Document, status: &Document, kept: &Document) -> Result<Seen> {
                 .and_then(|known| known.get_str("stateStr").ok())
                 .unwrap_or("UNKNOWN"),
         ),
-        behind: behind.saturating_sub(number(member, "secondaryDelaySecs") as u64),
+        delay,
+        behind: behind.saturating_sub(delay),
         engine: Engine::Silent,
         instance: instance.map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
         has_vote: consensus.is_some_and(|known| known.get_bool("votes").unwrap_or(false)),

@@ -10,6 +10,7 @@ fn member(number: usize, state: State) -> Seen {
         hidden: false,
         kept: None,
         state,
+        delay: 0,
         behind: 0,
         engine: Engine::Named("btree".to_owned()),
         instance: Some(format!("{number:02x}")),
