@@ -85,3 +85,29 @@ def test_the_node_driver_proves_a_user(server, user):
     arguments = ["-e", script, f"mongodb://127.0.0.1:{server.port}/", USER]
     assert program("node", *arguments, PASSWORD, NODE_PATH=modules) == (0, f"{USER}\n")
     assert program("node", *arguments, "wrong", NODE_PATH=modules) == (1, "18\n")
+
+
+def test_the_way_of_the_first_user_stays_shut_when_the_last_is_dropped(tmp_path):
+    """As long as nobody had tried it while there was a user, it was open again when that was dropped."""
+    server = Server(tmp_path / "guarded", options=["--auth"])
+    login = {"username": "root", "password": "r", "authSource": "admin"}
+
+    def make(name):
+        with server.client() as nobody:
+            nobody.admin.command("createUser", name, pwd="r", roles=["root"])
+
+    def refused():
+        with pytest.raises(OperationFailure) as failed:
+            make("mallory")
+        return failed.value.code == 13
+
+    with server:
+        make("root")
+        server.client(**login).admin.command("dropUser", "root")
+        assert refused()
+    with server:
+        # No server starts with a user here: the way is open.
+        make("root")
+    with server:
+        server.client(**login).admin.command("dropAllUsersFromDatabase")
+        assert refused()

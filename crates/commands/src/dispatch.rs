@@ -6,6 +6,7 @@ mod cluster_time;
 
 use self::admission::Next;
 use crate::audited::AuditEvent;
+use crate::authorization::users_exist;
 use crate::client::{Begun, Client, PutOff, WithoutClient};
 use crate::command::default_concerns;
 use crate::command::parameters::set_at_start;
@@ -67,6 +68,8 @@ impl Server {
             set_at_start(&server, name, value).map_err(|error| error.message)?;
         }
         server.apply_parameters();
+        // Whoever drops the last of them later must not open the way in for the first.
+        users_exist(&server).map_err(|error| error.message)?;
         server.load_cluster_parameters().map_err(|error| error.message)?;
         server.note_start().map_err(|error| error.to_string())?;
         server.audit(|| AuditEvent::own("startup", doc! { "options": server.settings.parsed.clone() }));

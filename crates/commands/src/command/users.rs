@@ -246,7 +246,7 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let _changing = call.server.user_changes.lock();
     role_store::check_exist(call, roles)?;
     // Of two who would be the first, one is.
-    if matches!(call.rights, Rights::First) && users_exist(call)? {
+    if matches!(call.rights, Rights::First) && users_exist(call.server)? {
         return Err(refused(call));
     }
     user_store::insert(call, Store::Users, &document)
