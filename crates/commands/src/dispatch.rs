@@ -215,7 +215,11 @@ impl<'c> Call<'c> {
         let is_refused = next.is_err() && self.injected.is_none();
         let result = match next {
             Ok(Next::Wait(waiting)) => return self.put_off(running, Some(waiting)),
-            Ok(Next::Run) => in_session::run(&mut running.invocation, reply),
+            Ok(Next::Run) => {
+                let result = in_session::run(&mut running.invocation, reply);
+                running.invocation.audit_refusal(&result);
+                result
+            }
             Ok(Next::Nothing) => Ok(()),
             Err(error) => Err(error),
         };
