@@ -138,6 +138,52 @@ def test_what_was_allowed_is_written_when_asked_for_and_filtered(tmp_path):
         assert refused.value.code == 4
 
 
+def test_who_writes_users_by_hand_is_told_of_whatever_the_command(tmp_path):
+    """`applyOps` made a root, and no event told of it."""
+    audit = tmp_path / "audit.json"
+    with Server(tmp_path / "server", options=["--auth", "--auditDestination", "file", "--auditPath", str(audit)]) as server:
+        server.client().admin.command("createUser", "root", pwd=PASSWORD, roles=["root", "__system"])
+        admin = as_user(server, "root").admin
+        eve = {**admin["system.users"].find_one(), "_id": "admin.eve", "user": "eve"}
+        insert = {"op": "i", "ns": "admin.system.users", "o": eve}
+        changed = {"op": "u", "ns": "shop.goods", "o2": {"_id": 1}, "o": {"$set": {"a": 1}}}
+        admin.command("applyOps", [insert])
+        with pytest.raises(OperationFailure) as failed:
+            admin.command("applyOps", [insert, changed])
+        admin.command("bulkWrite", 1, ops=[{"delete": 0, "filter": {"_id": eve["_id"]}}], nsInfo=[{"ns": "admin.system.users"}])
+        told = found(events(audit), "directAuthMutation")
+    assert [(event["param"], event["result"]) for event in told] == [
+        ({"ns": "admin.system.users", "operation": operation}, result)
+        for operation, result in [("applyOps", 0), ("applyOps", failed.value.code), ("bulkWrite", 0)]
+    ]
+    assert all(event["users"] == [{"user": "root", "db": "admin"}] for event in told)
+
+
+def test_what_commands_refuse_by_themselves_is_told_of(tmp_path):
+    """Who was refused another one's cursor or operation was in no event."""
+    audit = tmp_path / "audit.json"
+    with Server(tmp_path / "server", options=["--auth", "--auditDestination", "file", "--auditPath", str(audit)]) as server:
+        server.client().admin.command("createUser", "root", pwd=PASSWORD, roles=["root"])
+        root = as_user(server, "root")
+        root.admin.command("createUser", "amy", pwd=PASSWORD, roles=[{"role": "readWrite", "db": "shop"}])
+        root.shop.goods.insert_many([{"_id": n} for n in range(10)])
+        cursor = bson.Int64(root.shop.command("find", "goods", batchSize=1)["cursor"]["id"])
+        amy = as_user(server)
+        amy.shop.goods.find_one()
+        refused = [
+            ("shop", {"getMore": cursor, "collection": "goods"}),
+            ("shop", {"killCursors": "goods", "cursors": [cursor]}),
+            ("admin", {"killOp": 1, "op": 12345}),
+            ("admin", {"shutdown": 1}),
+        ]
+        for database, command in refused:
+            with pytest.raises(OperationFailure) as failed:
+                amy[database].command(command)
+            assert failed.value.code == 13, command
+        told = found(events(audit), "authCheck")
+    assert [(event["param"]["command"], event["result"]) for event in told] == [(next(iter(command)), 13) for _, command in refused]
+
+
 def test_a_full_disk_tears_no_event(tmp_path):
     """What there is no room for is missing, told and counted; what comes later can be read."""
     with file_system_of(tmp_path / "disk", "64k") as disk:

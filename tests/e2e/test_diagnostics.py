@@ -5,6 +5,7 @@ import time
 
 import pytest
 from pymongo.errors import OperationFailure
+from server import Server, send
 
 
 def test_a_server_alone_has_no_connections_to_others(client):
@@ -104,3 +105,18 @@ def test_diagnostic_data_have_the_server_and_its_machine(client):
     assert 0 < system["memory"]["MemFree_kb"] < system["memory"]["MemTotal_kb"]
     assert system["vmstat"]["pgfault"] > 0
     assert system["netstat"]["Tcp:InSegs"] > 0
+
+
+def test_what_is_inserted_is_told_nowhere(tmp_path):
+    """Drivers send documents beside a command; those that came in it were in the log and in `system.profile`."""
+    with Server(tmp_path / "server", options=["--slowms", "0", "--profile", "2"]) as server:
+        assert send(server, "shop", {"insert": "c", "documents": [{"secret": "in an insert"}], "comment": "mine"})["n"] == 1
+        statements = [{"insert": 0, "document": {"secret": "in a bulk"}}, {"update": 0, "filter": {"a": 1}, "updateMods": {"$set": {"b": 1}}}]
+        assert send(server, "admin", {"bulkWrite": 1, "ops": statements, "nsInfo": [{"ns": "shop.c"}]})["nInserted"] == 1
+        client = server.client()
+        told = [entry["command"] for name in ("shop", "admin") for entry in client[name]["system.profile"].find()]
+        log = server.log.read_text()
+    assert {"insert": "c", "comment": "mine", "$db": "shop"} in told
+    [bulk] = [command for command in told if "bulkWrite" in command]
+    assert bulk["ops"] == [{"insert": 0}, statements[1]]
+    assert "secret" not in str(told) and "in an insert" not in log and "in a bulk" not in log

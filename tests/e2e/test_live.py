@@ -70,6 +70,13 @@ def test_top_has_the_collection_that_was_used(server, db):
     assert out.split()[:4] == ["ns", "total", "read", "write"] and name in out
 
 
+def test_names_do_not_command_the_terminal(server, db):
+    """A user's collection could clear the screen of who looked, and set its title."""
+    db["a\x1b]0;title\x07\x1b[2J"].insert_one({})
+    out, _ = start(server.port, "top", "-n", 1, "--collections", 100000).communicate(timeout=60)
+    assert "a\\u{1b}]0;title\\u{7}\\u{1b}[2J" in out and "\x1b" not in out
+
+
 def test_refusals(server):
     process = start(server.port, "stat", "--discover")
     _, err = process.communicate(timeout=60)

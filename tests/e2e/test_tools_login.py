@@ -96,6 +96,20 @@ def test_refusals_say_why_and_not_the_password(guarded, tmp_path):
     assert done.returncode != 0 and "not authorized" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize(
+    "command, uri",
+    [
+        (["bench", "ycsb"], "mongodb://amy:hidden@127.0.0.1"),
+        (["bench", "ycsb"], "mongodb://amy:hidden/x@127.0.0.1"),
+        (["stat"], "mongodb://amy:hidden?x@127.0.0.1"),
+        (["stat"], "mongodb://amy:hidden?x@127.0.0.1,b/?replicaSet=rs0"),
+    ],
+)
+def test_what_cannot_be_read_of_a_uri_does_not_show_its_password(command, uri):
+    refused = tenon(*command, "--uri", uri)
+    assert refused.returncode != 0 and "URI" in refused.stderr and "hidden" not in refused.stdout + refused.stderr
+
+
 @contextmanager
 def guarded_server(folder, name, password):
     with Server(folder / name, options=["--auth"]) as server:

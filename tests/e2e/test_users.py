@@ -85,3 +85,48 @@ def test_the_node_driver_proves_a_user(server, user):
     arguments = ["-e", script, f"mongodb://127.0.0.1:{server.port}/", USER]
     assert program("node", *arguments, PASSWORD, NODE_PATH=modules) == (0, f"{USER}\n")
     assert program("node", *arguments, "wrong", NODE_PATH=modules) == (1, "18\n")
+
+
+def test_the_way_of_the_first_user_stays_shut_when_the_last_is_dropped(tmp_path):
+    """As long as nobody had tried it while there was a user, it was open again when that was dropped."""
+    server = Server(tmp_path / "guarded", options=["--auth"])
+    login = {"username": "root", "password": "r", "authSource": "admin"}
+
+    def make(name):
+        with server.client() as nobody:
+            nobody.admin.command("createUser", name, pwd="r", roles=["root"])
+
+    def refused():
+        with pytest.raises(OperationFailure) as failed:
+            make("mallory")
+        return failed.value.code == 13
+
+    with server:
+        make("root")
+        server.client(**login).admin.command("dropUser", "root")
+        assert refused()
+    with server:
+        # No server starts with a user here: the way is open.
+        make("root")
+    with server:
+        server.client(**login).admin.command("dropAllUsersFromDatabase")
+        assert refused()
+
+
+def test_a_filter_of_users_finds_out_nothing_that_is_not_shown(tmp_path):
+    """Character by character a user found out the hash of its password, with which passwords can be tried elsewhere."""
+    with Server(tmp_path / "guarded", options=["--auth"]) as server:
+        server.client().admin.command("createUser", "root", pwd="r", roles=["root"])
+        users = server.client(username="root", password="r").shop
+        users.command("createUser", "web", pwd="w", roles=["readWrite"], customData={"n": 1})
+        web = server.client(username="web", password="w", authSource="shop").shop
+
+        def found(database, condition, **options):
+            return len(database.command("usersInfo", "web", filter=condition, **options)["users"])
+
+        of_key = {"credentials.SCRAM-SHA-256.storedKey": {"$regex": "^."}}
+        assert [found(database, of_key) for database in (web, users)] == [0, 0]
+        assert found(users, of_key, showCredentials=True) == 1
+        assert [found(web, {"customData.n": 1}, showCustomData=shown) for shown in (False, True)] == [0, 1]
+        assert found(web, {"mechanisms": "SCRAM-SHA-256", "roles.role": "readWrite"}) == 1
+        assert found(web, {"mechanisms": "SCRAM-SHA-512"}) == 0

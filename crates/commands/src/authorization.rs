@@ -7,6 +7,7 @@ use crate::definition::Access;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::rights::Rights;
+use crate::server::Server;
 use auth::Target;
 use bson::raw::RawBsonRef;
 use std::sync::atomic::Ordering;
@@ -81,16 +82,16 @@ fn may_make_the_first(call: &Invocation<'_>) -> Result<bool> {
     let makes =
         matches!(call.command.name, "createUser" | "createRole" | "replSetInitiate") && call.database == "admin";
     let is_open = call.server.access.lets_local_begin();
-    Ok(is_open && makes && call.client.peer().is_local() && !users_exist(call)?)
+    Ok(is_open && makes && call.client.peer().is_local() && !users_exist(call.server)?)
 }
 
 /// Is there a user, or was there one since the start? Asked again when the first is written, with other changes
 /// shut out.
-pub fn users_exist(call: &Invocation<'_>) -> Result<bool> {
-    let seen = &call.server.access.users_seen;
+pub fn users_exist(server: &Server) -> Result<bool> {
+    let seen = &server.access.users_seen;
     if !seen.load(Ordering::SeqCst) {
         let users = Namespace::new("admin", "system.users")?;
-        let count = match call.server.storage.collection_stats(&users) {
+        let count = match server.storage.collection_stats(&users) {
             Ok(stats) => stats.count,
             Err(StorageError::NamespaceNotFound(_)) => 0,
             Err(error) => return Err(error.into()),

@@ -6,6 +6,7 @@ mod cluster_time;
 
 use self::admission::Next;
 use crate::audited::AuditEvent;
+use crate::authorization::users_exist;
 use crate::client::{Begun, Client, PutOff, WithoutClient};
 use crate::command::default_concerns;
 use crate::command::parameters::set_at_start;
@@ -67,6 +68,8 @@ impl Server {
             set_at_start(&server, name, value).map_err(|error| error.message)?;
         }
         server.apply_parameters();
+        // Whoever drops the last of them later must not open the way in for the first.
+        users_exist(&server).map_err(|error| error.message)?;
         server.load_cluster_parameters().map_err(|error| error.message)?;
         server.note_start().map_err(|error| error.to_string())?;
         server.audit(|| AuditEvent::own("startup", doc! { "options": server.settings.parsed.clone() }));
@@ -215,7 +218,11 @@ impl<'c> Call<'c> {
         let is_refused = next.is_err() && self.injected.is_none();
         let result = match next {
             Ok(Next::Wait(waiting)) => return self.put_off(running, Some(waiting)),
-            Ok(Next::Run) => in_session::run(&mut running.invocation, reply),
+            Ok(Next::Run) => {
+                let result = in_session::run(&mut running.invocation, reply);
+                running.invocation.audit_refusal(&result);
+                result
+            }
             Ok(Next::Nothing) => Ok(()),
             Err(error) => Err(error),
         };

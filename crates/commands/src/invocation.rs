@@ -83,8 +83,8 @@ pub struct Report {
     pub explained_bytes: Cell<usize>,
     /// A statement of it failed, and the reply says so in `writeErrors`.
     pub has_write_errors: bool,
-    /// Users or roles may have been changed.
-    pub users_changed: bool,
+    /// Collections about access, those of users and roles, whose documents may have been changed.
+    pub access_changed: Vec<Namespace>,
     /// Cluster parameters may have been.
     pub cluster_parameters_changed: bool,
     /// Something of `config.settings` may have changed: the defaults are taken up anew after the call.
@@ -303,7 +303,9 @@ impl<'i> Invocation<'i> {
 
     /// Documents of the collection are about to be changed, or the collection itself.
     pub fn changes(&mut self, namespace: &Namespace) {
-        self.report.users_changed |= namespace.is_about_access();
+        if namespace.is_about_access() && !self.report.access_changed.contains(namespace) {
+            self.report.access_changed.push(namespace.clone());
+        }
         self.report.cluster_parameters_changed |= is_about_cluster_parameters(namespace);
         self.report.default_concerns_changed |= is_about_defaults(namespace);
         if self.report.cluster_parameters_changed || self.report.default_concerns_changed {

@@ -38,7 +38,8 @@ impl ShownCommand {
 
     /// The same in the place of another one.
     pub(crate) fn set(&mut self, body: &RawDocument, sequences: Sequences<'_>, bytes_max: usize) {
-        let (body, bytes) = (body.as_bytes(), &mut self.bytes);
+        let without = without_inserted(body, bytes_max);
+        let (body, bytes) = (without.as_deref().unwrap_or(body.as_bytes()), &mut self.bytes);
         bytes.clear();
         self.body_bytes = 0;
         let mut sequences = sequences
@@ -117,6 +118,42 @@ impl ShownCommand {
         document.extend(comment.map(|comment| ("comment".to_owned(), comment)));
         document
     }
+}
+
+/// The body of a command that inserts, without the documents that it has; `None` where it has none.
+fn without_inserted(body: &RawDocument, bytes_max: usize) -> Option<Vec<u8>> {
+    let fields = || Elements::new(body).map_while(Result::ok);
+    let inserted = match fields().next()?.name() {
+        b"insert" => "documents",
+        b"bulkWrite" => "ops",
+        _ => return None,
+    };
+    if !fields().any(|field| field.name() == inserted.as_bytes()) {
+        return None;
+    }
+    let mut bytes = CUT.to_vec();
+    for field in fields() {
+        match field.frame() {
+            _ if field.name() != inserted.as_bytes() => bytes.extend_from_slice(field.whole()),
+            Ok(statements) if inserted == "ops" => {
+                let mut shown = Vec::new();
+                let statements = Elements::new(statements).map_while(Result::ok);
+                for statement in statements.map_while(|statement| statement.frame().ok()) {
+                    append_without_document(&mut shown, statement.as_bytes(), usize::MAX);
+                    if shown.len() > bytes_max {
+                        break;
+                    }
+                }
+                if !append_sequence(&mut bytes, inserted, &shown, bytes_max) {
+                    return Some(bytes);
+                }
+            }
+            _ => {}
+        }
+    }
+    bytes.push(0);
+    set_length(&mut bytes, 0);
+    Some(bytes)
 }
 
 /// Appends a sequence as the array that it stands for. False where it is cut.
@@ -325,6 +362,27 @@ mod tests {
             cut.starts_with("updates: [ { q: { a: 1") && cut.ends_with("...") && cut.len() < 4096,
             "{cut}"
         );
+    }
+
+    /// Documents that came in the body were in log lines, passwords that applications keep among them.
+    #[test]
+    fn what_is_inserted_by_the_body_is_not_shown_either() {
+        let insert = rawdoc! { "insert": "c", "documents": [{ "secret": 1 }], "comment": "mine" };
+        let expected = rawdoc! { "insert": "c", "comment": "mine" };
+        assert_eq!(ShownCommand::of(&insert, &[], 4096).whole(), Some(&*expected));
+        let update = rawdoc! { "update": 0, "filter": { "a": 1 }, "updateMods": { "$set": { "b": 1 } } };
+        let bulk = rawdoc! {
+            "bulkWrite": 1,
+            "ops": [{ "insert": 0, "document": { "secret": 1 } }, update.clone()],
+            "nsInfo": [{ "ns": "test.c" }],
+        };
+        let expected = rawdoc! { "bulkWrite": 1, "ops": [{ "insert": 0 }, update], "nsInfo": [{ "ns": "test.c" }] };
+        assert_eq!(ShownCommand::of(&bulk, &[], 4096).whole(), Some(&*expected));
+        for bytes_max in 4..expected.as_bytes().len() {
+            let cut = ShownCommand::of(&bulk, &[], bytes_max);
+            assert!(cut.whole().is_none() && cut.bytes.len() <= bytes_max, "{bytes_max}");
+            assert!(!text(&cut, usize::MAX).contains("secret"));
+        }
     }
 
     #[test]

@@ -125,6 +125,13 @@ impl ServerUri {
             .strip_prefix("mongodb://")
             .ok_or_else(|| DumpError::Choice("the URI does not start with mongodb://".to_owned()))?;
         let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
+        // What stands before a question mark that is not encoded would be taken for the host, and shown.
+        let before_slash = rest.split_once('/').map(|(host, _)| host);
+        let has_no_port = before_slash.is_none_or(|host| host.contains(':') && !ends_with_port(host));
+        if options.contains('@') && !rest.contains('@') && has_no_port {
+            let reason = "in the URI's user or password a '?' or an '@' has to be written as %3F or %40";
+            return Err(DumpError::Choice(reason.to_owned()));
+        }
         // A slash or an @ in a name or a password is written as %2F or %40.
         let (user, rest) = match rest.rsplit_once('@') {
             Some((user, rest)) => (Some(user), rest),
@@ -194,6 +201,12 @@ impl ServerUri {
             is_direct,
         })
     }
+}
+
+/// Whether a number that may be a port stands behind the last colon.
+fn ends_with_port(host: &str) -> bool {
+    let port = host.rsplit_once(':').map(|(_, port)| port);
+    port.is_some_and(|port| port.ends_with(']') || port.parse::<u16>().is_ok())
 }
 
 /// The mechanism of a name.
@@ -315,6 +328,8 @@ mod tests {
             ("mongodb://127.0.0.1", "127.0.0.1:27017", None),
             ("mongodb://127.0.0.1:5/", "127.0.0.1:5", None),
             ("mongodb://[::1]:5/shop?directConnection=true", "[::1]:5", Some("shop")),
+            ("mongodb://[::1]/?appName=a@b", "[::1]:27017", None),
+            ("mongodb://127.0.0.1:5/?appName=a@b", "127.0.0.1:5", None),
         ] {
             let found = ServerUri::parse(uri).unwrap();
             assert_eq!(
@@ -332,6 +347,9 @@ mod tests {
             "mongodb://a:secret%ff@127.0.0.1",
             "mongodb://a:secret@127.0.0.1/?authMechanism=PLAIN",
             "mongodb://a:secret@127.0.0.1,b",
+            "mongodb://a:secret?x@127.0.0.1",
+            "mongodb://a:secret?x@127.0.0.1,b/d?tls=true",
+            "mongodb://a:secret/y?x@127.0.0.1",
         ] {
             let error = ServerUri::parse(uri).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");

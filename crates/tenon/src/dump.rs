@@ -3,6 +3,7 @@
 use crate::connect::{self, Purpose, ServerArgs};
 use crate::invalid_utf8::{self, InvalidUtf8};
 use crate::point::PointArgs;
+use crate::screen::printable_lines;
 use ::dump::{DumpOptions, Filter, Pattern, Rename, ReplayOptions, RestoreOptions, Restored, Server};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bench::interrupt::Interrupt;
@@ -84,7 +85,7 @@ impl SelectionArgs {
 
     fn tell(&self, text: &str) {
         if !self.quiet {
-            eprintln!("{text}");
+            eprintln!("{}", printable_lines(text));
         }
     }
 }
@@ -316,7 +317,7 @@ impl RestoreCommand {
 /// Tells what was refused, left out or replaced.
 pub fn tell(restored: &Restored) {
     for told in restored.failures.iter().chain(&restored.replacements) {
-        eprintln!("{told}");
+        eprintln!("{}", printable_lines(told));
     }
 }
 
@@ -384,7 +385,8 @@ impl BsonCommand {
         }
         out.flush().context("writing")?;
         if let Some(first) = first {
-            eprintln!("{subject}: U+FFFD is put into {replaced} documents, the first time: {first}");
+            let told = format!("{subject}: U+FFFD is put into {replaced} documents, the first time: {first}");
+            eprintln!("{}", printable_lines(&told));
         }
         read?;
         Ok(ExitCode::SUCCESS)

@@ -2,6 +2,7 @@
 
 use crate::connect::{self, CollectionArgs, Purpose};
 use crate::export::{TypeChoice, fields};
+use crate::screen::printable_lines;
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
 use bench::pipe::InterruptibleFile;
@@ -189,7 +190,9 @@ impl ImportCommand {
             progress: progress.clone(),
             first_line: if self.headerline { 2 } else { 1 },
         };
-        let imported = transfer::import(&options, input, &|text| progress.suspend(|| eprintln!("{text}")));
+        let imported = transfer::import(&options, input, &|text| {
+            progress.suspend(|| eprintln!("{}", printable_lines(text)));
+        });
         progress.finish_and_clear();
         let imported = imported?;
         if !self.quiet {

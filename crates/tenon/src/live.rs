@@ -1,6 +1,7 @@
 //! Asking a server for figures again and again, for `tenon stat` and `tenon top`.
 
 use crate::connect::{Purpose, ServerArgs};
+use crate::screen::printable_lines;
 use anyhow::Result;
 use bench::interrupt::Interrupt;
 use bson::{Bson, Document, RawDocumentBuf};
@@ -78,7 +79,7 @@ impl LiveArgs {
                 Ok(sample) => Some(sample),
                 Err(_) if interrupt.asked() => return Ok(ExitCode::SUCCESS),
                 Err(error) => {
-                    eprintln!("{}", bench::chain(&error));
+                    eprintln!("{}", printable_lines(&bench::chain(&error)));
                     None
                 }
             };

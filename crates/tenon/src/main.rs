@@ -22,6 +22,7 @@ mod migrate;
 mod output;
 mod point;
 mod rescue;
+mod screen;
 mod show;
 mod stat;
 mod stress;
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
         Command::EngineChange(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("tenon: {}", server::reasons(&error));
+        eprintln!("tenon: {}", screen::printable_lines(&server::reasons(&error)));
         ExitCode::FAILURE
     })
 }

@@ -9,6 +9,7 @@
 use crate::connect;
 use crate::dump::tell;
 use crate::invalid_utf8::{self, InvalidUtf8};
+use crate::screen::printable_lines;
 use anyhow::{Context as _, Result, anyhow, bail};
 use bench::interrupt::Interrupt;
 use bench::limits::Wanted;
@@ -251,7 +252,7 @@ impl MigrateCommand {
 
     fn tell(&self, text: &str) {
         if !self.quiet {
-            eprintln!("{text}");
+            eprintln!("{}", printable_lines(text));
         }
     }
 
@@ -505,12 +506,12 @@ fn copy_users(
                     return Err(DumpError::InvalidText { place, what });
                 }
                 (Some(what), Some(InvalidText::Skip)) => {
-                    eprintln!("{namespace}: left out: {what}");
+                    eprintln!("{}", printable_lines(&format!("{namespace}: left out: {what}")));
                     texts.left_out += 1;
                     return Ok(());
                 }
                 (Some(what), Some(InvalidText::Replace)) => {
-                    eprintln!("{namespace}: U+FFFD is put in: {what}");
+                    eprintln!("{}", printable_lines(&format!("{namespace}: U+FFFD is put in: {what}")));
                     texts.replaced += 1;
                     batch.extend_from_slice(&found.with_valid_content());
                 }

@@ -7,6 +7,7 @@ use crate::connect::{self, Purpose, ServerArgs};
 use crate::invalid_utf8;
 use crate::live;
 use crate::migrate::insert_own;
+use crate::screen::printable_lines;
 use ::rescue::{
     Collection, CollectionKind, DataDirectory, Database, Finding, Findings, InvalidText, OpenOptions, Severity, Walked,
 };
@@ -122,7 +123,7 @@ impl RescueCommand {
             Ok(totals) if totals.damages == 0 && totals.refused == 0 => ExitCode::SUCCESS,
             Ok(_) => ExitCode::from(EXIT_DAMAGED),
             Err(error) => {
-                eprintln!("tenon: {}", server::reasons(&error));
+                eprintln!("tenon: {}", printable_lines(&server::reasons(&error)));
                 ExitCode::from(EXIT_FAILED)
             }
         }
@@ -347,7 +348,7 @@ impl RescueCommand {
 
     fn tell(&self, text: &str) {
         if !self.quiet && !self.json {
-            println!("{text}");
+            println!("{}", printable_lines(text));
         }
     }
 
@@ -355,7 +356,7 @@ impl RescueCommand {
         let mut out = std::io::stdout().lock();
         match self.json {
             true => writeln!(out, "{}", live::json(document)),
-            false => writeln!(out, "{text}"),
+            false => writeln!(out, "{}", printable_lines(text)),
         }
         .context("printing")
     }

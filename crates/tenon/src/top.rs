@@ -1,6 +1,7 @@
 //! `tenon top`: the time that a server spends on each collection, with the columns of mongotop.
 
 use crate::live::{self, LiveArgs, Pair};
+use crate::screen::printable;
 use anyhow::Result;
 use bson::{Bson, DateTime, Document, doc};
 use clap::Args;
@@ -50,7 +51,9 @@ impl TopCommand {
                 let document = doc! { "host": address.to_string(), "time": now, "totals": totals };
                 return writeln!(out, "{}", live::json(&document)).and_then(|()| out.flush());
             }
-            let width = rows.iter().map(|row| row.namespace.len()).max().unwrap_or(0).max(20);
+            let names = rows.iter().map(|row| printable(&row.namespace));
+            let names: Vec<_> = names.take(self.collections).collect();
+            let width = names.iter().map(|name| name.len()).max().unwrap_or(0).max(20);
             let time = now.try_to_rfc3339_string().unwrap_or_default();
             let time = time.split('.').next().unwrap_or_default();
             writeln!(
@@ -58,9 +61,9 @@ impl TopCommand {
                 "{:>width$} {:>9} {:>9} {:>9}  {time}",
                 "ns", "total", "read", "write"
             )?;
-            for row in rows.iter().take(self.collections) {
+            for (row, name) in rows.iter().zip(&names) {
                 let [total, read, write] = row.usage.map(|(time_us, _)| format!("{:.0}ms", time_us / 1000.0));
-                writeln!(out, "{:>width$} {total:>9} {read:>9} {write:>9}", row.namespace)?;
+                writeln!(out, "{name:>width$} {total:>9} {read:>9} {write:>9}")?;
             }
             writeln!(out)?;
             out.flush()

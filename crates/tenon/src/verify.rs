@@ -2,6 +2,7 @@
 
 use crate::key::KeyArgs;
 use crate::live;
+use crate::screen::printable_lines;
 use anyhow::Result;
 use bson::{Bson, Document, doc};
 use clap::Args;
@@ -35,12 +36,12 @@ impl VerifyCommand {
         let report = match inspect::verify(&self.path, self.key.source().as_ref()) {
             Ok(report) => report,
             Err(error) => {
-                eprintln!("tenon: {}", server::reasons(&error));
+                eprintln!("tenon: {}", printable_lines(&server::reasons(&error)));
                 return ExitCode::from(EXIT_UNKNOWN);
             }
         };
         if let Err(error) = self.print(&report) {
-            eprintln!("tenon: {}", server::reasons(&error));
+            eprintln!("tenon: {}", printable_lines(&server::reasons(&error)));
         }
         match report.findings.is_empty() {
             true => ExitCode::SUCCESS,
@@ -53,7 +54,7 @@ impl VerifyCommand {
         for finding in &report.findings {
             match self.json {
                 true => writeln!(out, "{}", live::json(&document(finding)))?,
-                false => writeln!(out, "{}", text(finding))?,
+                false => writeln!(out, "{}", printable_lines(&text(finding)))?,
             }
         }
         let damages = report.findings.len() as u64 + report.more_findings;

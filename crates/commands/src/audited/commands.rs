@@ -1,12 +1,13 @@
 //! Which calls of commands are events, beside what they change of the catalog.
 
 use super::{AuditEvent, result_code};
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
 use std::sync::atomic::Ordering;
+use wire::ErrorCode;
 
 /// A command about users or roles: its name, which is the event's, what its first field names, and the fields that are
 /// told.
@@ -65,12 +66,21 @@ impl Invocation<'_> {
             self.command.kind,
             OperationKind::Insert | OperationKind::Update | OperationKind::Remove
         );
-        // Who writes the documents of users and roles by hand.
-        if writes && self.report.users_changed && result.is_ok() {
-            let namespace = self.report.namespace.as_ref();
-            let ns = namespace.map_or(self.database, |namespace| namespace.as_str());
-            let param = doc! { "ns": ns, "operation": self.command.name };
-            self.server.audit(|| event("directAuthMutation", param));
+        // Who writes the documents of users and roles by hand. What a command has written that failed later stays.
+        if writes || self.command.name == "applyOps" {
+            for namespace in &self.report.access_changed {
+                let param = doc! { "ns": namespace.as_str(), "operation": self.command.name };
+                self.server.audit(|| event("directAuthMutation", param));
+            }
+        }
+    }
+
+    /// Has it audited that the caller may run the command, and not do what it asks of it: end another one's operation,
+    /// or go on with a cursor that it may not read any more.
+    pub(crate) fn audit_refusal(&self, result: &Result<()>) {
+        let is_refused = |error: &CommandError| error.code == ErrorCode::Unauthorized;
+        if self.server.access.is_enabled() && result.as_ref().is_err_and(is_refused) {
+            self.audit_check(result);
         }
     }
 

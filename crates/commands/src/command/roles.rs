@@ -192,7 +192,7 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         .ok_or_else(|| missing_field("createRole", "privileges"))?;
     let roles = request.roles.ok_or_else(|| missing_field("createRole", "roles"))?;
     let _changing = call.server.user_changes.lock();
-    if matches!(call.rights, Rights::First) && users_exist(call)? {
+    if matches!(call.rights, Rights::First) && users_exist(call.server)? {
         return Err(refused(call));
     }
     check_roles(call, &name, &roles)?;

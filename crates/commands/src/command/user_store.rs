@@ -12,6 +12,7 @@ use auth::{Credentials, Mechanism};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Document, doc};
+use std::sync::atomic::Ordering;
 use storage::Namespace;
 
 /// Which collection.
@@ -41,7 +42,16 @@ impl Store {
 
 /// The documents that match; none when there is no such collection.
 pub fn find(call: &mut Invocation<'_>, store: Store, filter: &Document) -> Result<Vec<Document>> {
-    find_in(call, &store.namespace()?, filter)
+    let found = find_in(call, &store.namespace()?, filter)?;
+    note_users(call, store, !found.is_empty());
+    Ok(found)
+}
+
+/// Once there was a user, nobody may make the first any more, whatever becomes of that one.
+fn note_users(call: &Invocation<'_>, store: Store, are_there: bool) {
+    if store == Store::Users && are_there {
+        call.server.access.users_seen.store(true, Ordering::SeqCst);
+    }
 }
 
 /// As [`find`], in any collection.
@@ -109,7 +119,10 @@ pub fn insert(call: &mut Invocation<'_>, store: Store, document: &Document) -> R
     };
     insert_documents(call, &store.namespace()?, &batch, &mut errors)?;
     match errors.each().next().map(|(_, error)| error) {
-        None => Ok(()),
+        None => {
+            note_users(call, store, true);
+            Ok(())
+        }
         Some(error) if error.code == wire::ErrorCode::DuplicateKey => {
             let name = |field| document.get_str(field).unwrap_or_default();
             let (code, noun, field) = match store {
@@ -143,6 +156,7 @@ pub fn remove(call: &mut Invocation<'_>, store: Store, filter: &Document) -> Res
     statement.multi = true;
     let mut removed = 0;
     super::delete::run(call, &store.namespace()?, &statement, &mut removed)?;
+    note_users(call, store, removed > 0);
     Ok(removed)
 }
 

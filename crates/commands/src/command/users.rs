@@ -2,6 +2,7 @@
 //! `usersInfo`.
 
 use super::authenticate_x509::EXTERNAL;
+use super::filter::Filter;
 use super::role_documents::{
     give_roles, kept_roles, pair, privilege_array, restrictions, role_array, role_names, take_roles,
 };
@@ -246,7 +247,7 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let _changing = call.server.user_changes.lock();
     role_store::check_exist(call, roles)?;
     // Of two who would be the first, one is.
-    if matches!(call.rights, Rights::First) && users_exist(call)? {
+    if matches!(call.rights, Rights::First) && users_exist(call.server)? {
         return Err(refused(call));
     }
     user_store::insert(call, Store::Users, &document)
@@ -320,24 +321,21 @@ fn change_roles(call: &mut Invocation<'_>, change: fn(&mut Vec<RoleName>, Vec<Ro
 
 fn info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
-    let (mut credentials, mut custom_data, mut privileges, mut filter) = (false, true, false, None);
-    let mut show_restrictions = false;
+    let (mut credentials, mut custom_data, mut privileges) = (false, true, false);
+    let (mut show_restrictions, mut filter) = (false, Filter::all());
+    let expressions = call.expressions();
     call.for_each_field(|name, value| {
         match name {
             "showCredentials" => credentials = arguments.boolean(name, value)?,
             "showCustomData" => custom_data = arguments.boolean(name, value)?,
             "showAuthenticationRestrictions" => show_restrictions = arguments.boolean(name, value)?,
             "showPrivileges" => privileges = arguments.boolean(name, value)?,
-            "filter" => filter = Some(Document::try_from(arguments.document(name, value)?)?),
+            "filter" => filter = Filter::parse(arguments.document(name, value)?, &expressions)?,
             _ => return Ok(false),
         }
         Ok(true)
     })?;
-    let mut wanted = doc! { "$and": [selection(call.database, call.target()?)?] };
-    if let (Some(filter), Ok(conditions)) = (filter, wanted.get_array_mut("$and")) {
-        conditions.push(Bson::Document(filter));
-    }
-    let mut users = user_store::find(call, Store::Users, &wanted)?;
+    let mut users = user_store::find(call, Store::Users, &selection(call.database, call.target()?)?)?;
     users.sort_by(|a, b| {
         a.get_str("_id")
             .unwrap_or_default()
@@ -369,7 +367,10 @@ fn info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         if !custom_data {
             user.remove("customData");
         }
-        shown.push(Bson::Document(user));
+        // It is asked about what is shown alone: question by question it would tell the rest, credentials among it.
+        if filter.matches(&user, &call.evaluation())? {
+            shown.push(Bson::Document(user));
+        }
     }
     reply.value("users", &Bson::Array(shown));
     Ok(())

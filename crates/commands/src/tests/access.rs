@@ -633,6 +633,15 @@ fn the_first_user_is_made_from_this_machine_and_no_other() {
     refusal(&bench, &bench.client, "admin", create("bob"));
 }
 
+/// As long as nobody had tried the way in while there was a user, it was open again when that was dropped.
+#[test]
+fn the_way_in_stays_shut_though_nobody_has_tried_it() {
+    let bench = Bench::guarded();
+    succeeded(bench.admin(doc! { "dropUser": "root" }));
+    let create = doc! { "createUser": "mallory", "pwd": "x", "roles": ["root"] };
+    refusal(&bench, &bench.stranger(), "admin", create);
+}
+
 /// Behind a proxy on this machine everybody comes from it.
 #[test]
 fn who_starts_the_server_can_shut_the_way_of_the_first_user() {

@@ -318,6 +318,17 @@ fn users_info_shows_credentials_only_when_asked() {
         14,
         "no operators in names"
     );
+    // What is not shown cannot be found out by asking either.
+    let found = |filter: Document, shows: bool| {
+        users(doc! { "usersInfo": "amy", "filter": filter, "showCredentials": shows, "showCustomData": shows }).len()
+    };
+    for filter in [
+        doc! { "credentials.SCRAM-SHA-256.storedKey": { "$regex": "^." } },
+        doc! { "customData.shift": "late" },
+    ] {
+        assert_eq!((found(filter.clone(), false), found(filter, true)), (0, 1));
+    }
+    assert_eq!(found(doc! { "mechanisms": "SCRAM-SHA-256" }, false), 1);
     assert_eq!(bench.ok(doc! { "dropAllUsersFromDatabase": 1 }), doc! { "n": 2 });
     assert_eq!(users(doc! { "usersInfo": 1 }).len(), 0);
 }
