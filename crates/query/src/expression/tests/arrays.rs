@@ -127,6 +127,16 @@ fn the_n_family_and_sorting() {
             doc! {"x": {"y": [3, 1]}}.into(),
         ],
     );
+    // Numbers are positions in arrays, but in one that is an element itself.
+    gives(
+        doc! {"$sortArray": {"input": [{"a": [{"b": 2}]}, {"a": [{"b": 1}]}, [[]], {"a": {"0": {"b": 0}}}], "sortBy": {"a.0.b": 1}}},
+        vec![
+            Bson::from(vec![Bson::Array(vec![])]),
+            doc! {"a": {"0": {"b": 0}}}.into(),
+            doc! {"a": [{"b": 1}]}.into(),
+            doc! {"a": [{"b": 2}]}.into(),
+        ],
+    );
 }
 
 #[test]
