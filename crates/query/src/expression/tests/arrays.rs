@@ -257,3 +257,18 @@ fn the_greatest_and_the_least_are_those_of_the_collation() {
         assert_eq!(found[0].as_str(), Some(expected), "{operator}");
     }
 }
+
+#[test]
+fn arguments_that_are_no_documents() {
+    for (name, code) in [
+        ("$firstN", 5787801),
+        ("$lastN", 5787801),
+        ("$minN", 5787900),
+        ("$maxN", 5787900),
+        ("$median", 7436201),
+        ("$percentile", 7436200),
+    ] {
+        fails(doc! {name: 5}, code);
+        fails(doc! {name: [1, 2]}, code);
+    }
+}
