@@ -107,6 +107,20 @@ def test_joins(db):
     assert set(map(len, found().values())) == {0}
 
 
+def test_joins_of_documents_that_look_like_operators(db):
+    """`$lookup` and `$graphLookup` failed with "cannot nest $ under $in" where the joined values had names with a dollar in front."""
+    db.local.insert_one({"_id": 1, "a": [{"$x": 1}, 2, {"$y": 3}]})
+    db.foreign.insert_many([{"_id": 1, "f": {"$x": 1}}, {"_id": 2, "f": 2}, {"_id": 3, "f": {"$x": 2}}])
+    db.create_collection("view", viewOn="foreign", pipeline=[])
+    for source in "foreign", "view":
+        for stage in (
+            {"$lookup": {"from": source, "localField": "a", "foreignField": "f", "as": "r"}},
+            {"$graphLookup": {"from": source, "startWith": "$a", "connectFromField": "none", "connectToField": "f", "as": "r"}},
+        ):
+            (found,) = db.local.aggregate([stage])
+            assert sorted(d["_id"] for d in found["r"]) == [1, 2], stage
+
+
 def test_lookup(sales):
     joined = {
         d["_id"]: [i["name"] for i in d["info"]]

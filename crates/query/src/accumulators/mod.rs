@@ -128,7 +128,7 @@ pub struct AccumulatorSpec {
     comparer: Comparer,
 }
 
-/// What an array is as the argument of an accumulator that takes one expression.
+/// What an array is as the argument of an accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrayArgument {
     /// Too many arguments: `$group` refuses it.
@@ -195,6 +195,9 @@ impl AccumulatorSpec {
             }
             return failure(15952, format!("unknown group operator '{name}'"));
         };
+        if matches!(raw, RawBsonRef::Array(_)) && arrays == ArrayArgument::Refused {
+            return failure(40237, format!("The {name} accumulator is a unary operator"));
+        }
         match kind {
             Kind::FirstN
             | Kind::LastN
@@ -211,12 +214,7 @@ impl AccumulatorSpec {
                     ..simple(Kind::Percentile, Expression::parse(input, context)?)?
                 })
             }
-            _ => match raw {
-                RawBsonRef::Array(_) if arrays == ArrayArgument::Refused => {
-                    failure(40237, format!("The {name} accumulator is a unary operator"))
-                }
-                raw => simple(*kind, Expression::parse(raw, context)?),
-            },
+            _ => simple(*kind, Expression::parse(raw, context)?),
         }
     }
 

@@ -79,10 +79,10 @@ pub(crate) fn parse_percentiles<'r>(
 ) -> Result<(RawBsonRef<'r>, Percentiles), QueryError> {
     let is_median = name == "$median";
     let RawBsonRef::Document(document) = raw else {
-        let found = Value::from_raw(raw).type_name();
+        let found = Value::from_raw(raw).render();
         return failure(
             if is_median { 7436100 } else { 7429703 },
-            format!("specification must be an object; found {name} :{found}"),
+            format!("specification must be an object; found {name}: {found}"),
         );
     };
     let (mut input, mut of, mut method) = (None, None, None);

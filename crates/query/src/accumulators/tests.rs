@@ -160,7 +160,21 @@ fn what_is_refused() {
     assert_eq!(code(doc! {"$nothing": 1}), 15952);
     assert_eq!(code(doc! {"$accumulator": {}}), 4544707);
     assert_eq!(code(doc! {"$concatArrays": {}}), 238);
-    assert_eq!(code(doc! {"$sum": [1, 2]}), 40237);
+    for name in [
+        "$sum",
+        "$firstN",
+        "$lastN",
+        "$minN",
+        "$maxN",
+        "$median",
+        "$percentile",
+        "$topN",
+        "$bottom",
+    ] {
+        assert_eq!(code(doc! {name: [1, 2]}), 40237, "{name}");
+    }
+    assert_eq!(code(doc! {"$median": 5}), 7436100);
+    assert_eq!(code(doc! {"$percentile": 5}), 7429703);
     assert_eq!(code(doc! {"$count": 1}), 14);
     assert_eq!(code(doc! {"$firstN": 1}), 5787801);
     assert_eq!(code(doc! {"$maxN": 1}), 5787900);

@@ -667,9 +667,13 @@ fn bit_not<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
         Value::Int32(n) => Ok(Value::Int32(!n)),
         Value::Int64(n) => Ok(Value::Int64(!n)),
         nullish if nullish.is_nullish() => Ok(Value::Null),
-        other => mismatch(format!(
+        other if other.is_number() => mismatch(format!(
             "{name} only supports int and long, not: {}.",
             other.type_name()
         )),
+        other => failure(
+            28765,
+            format!("{name} only supports numeric types, not {}", other.type_name()),
+        ),
     }
 }

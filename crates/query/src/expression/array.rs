@@ -129,7 +129,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
                 extreme_n(context, items, n, |a, b| comparer.compare(a, b))
             })
         }),
-        codes: [5787801, 5787901],
+        codes: [5787900, 5787901],
         check: None,
     },
     NamedOperator {
@@ -140,7 +140,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
                 extreme_n(context, items, n, |a, b| comparer.compare(b, a))
             })
         }),
-        codes: [5787801, 5787901],
+        codes: [5787900, 5787901],
         check: None,
     },
 ];
@@ -183,6 +183,11 @@ impl Special for PercentileNode {
 }
 
 pub(super) fn parse_percentile(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    if !matches!(raw, RawBsonRef::Document(_)) {
+        let code = if name == "$median" { 7436201 } else { 7436200 };
+        let found = Value::from_raw(raw).render();
+        return failure(code, format!("specification must be an object; found {name}: {found}"));
+    }
     let (input, percentiles) = parse_percentiles(name, raw, parser.context)?;
     let input = parser.operand(input)?;
     Ok(Node::Special(Box::new(PercentileNode { input, percentiles })))

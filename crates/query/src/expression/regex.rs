@@ -5,7 +5,7 @@
 use bson::{RawBson, RawBsonRef};
 use parking_lot::Mutex;
 use pcre2::bytes::{CaptureLocations, Regex};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::failure::failure;
 use super::operator::Computed;
@@ -13,7 +13,7 @@ use super::parse::{Parser, named_fields};
 use super::{Evaluation, Gathered, Node, Special, finished_document};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::matcher::regex::{PATTERN_BYTES_MAX, RegexFault};
+use crate::matcher::regex::{self, JitStack, PATTERN_BYTES_MAX, RegexFault, exhausts_stack};
 use crate::value::{BYTES_PER_STEP, DocumentWriter, Text, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ struct RegexNode {
     regex: Node,
     options: Option<Node>,
     /// The pattern, where it and its options are constant and good.
-    compiled: Option<Regex>,
+    compiled: Option<CompiledPattern>,
     /// The last one that was not: it is often the same for many documents.
     last: Mutex<Option<LastRegex>>,
 }
@@ -38,12 +38,91 @@ struct RegexNode {
 struct LastRegex {
     pattern: Box<str>,
     options: Box<str>,
-    compiled: Arc<Regex>,
+    compiled: Arc<CompiledPattern>,
+}
+
+/// A pattern, compiled for what is wanted of it.
+struct CompiledPattern {
+    pattern: Box<str>,
+    options: Box<str>,
+    wanted: Wanted,
+    regex: Regex,
+    /// The same for texts that it goes back far in; few are.
+    on_large_stack: OnceLock<Option<Regex>>,
+}
+
+impl CompiledPattern {
+    fn new(pattern: String, options: String, wanted: Wanted) -> Result<Self, RegexFault> {
+        Ok(Self {
+            regex: Self::compile(&pattern, &options, wanted, JitStack::Small)?,
+            pattern: pattern.into(),
+            options: options.into(),
+            wanted,
+            on_large_stack: OnceLock::new(),
+        })
+    }
+
+    fn compile(pattern: &str, options: &str, wanted: Wanted, stack: JitStack) -> Result<Regex, RegexFault> {
+        let repeated = match wanted {
+            Wanted::All => regex::compile_for_repeated(pattern, options, stack),
+            Wanted::Match | Wanted::First => None,
+        };
+        repeated.map_or_else(|| regex::compile(pattern, options, stack), Ok)
+    }
+
+    /// What is wanted of a text.
+    fn find<'a>(&self, text: &str, context: &EvaluationContext<'_>) -> Computed<'a> {
+        let found = match self.find_by(&self.regex, text, context) {
+            Err(FindError::Match(error)) if exhausts_stack(&error) => {
+                let compile = || Self::compile(&self.pattern, &self.options, self.wanted, JitStack::Large).ok();
+                match self.on_large_stack.get_or_init(compile) {
+                    Some(regex) => self.find_by(regex, text, context),
+                    None => Err(FindError::Match(error)),
+                }
+            }
+            found => found,
+        };
+        found.map_err(|error| match error {
+            FindError::Match(error) => failed(error),
+            FindError::Other(error) => error,
+        })
+    }
+
+    fn find_by<'a>(&self, regex: &Regex, text: &str, context: &EvaluationContext<'_>) -> Result<Value<'a>, FindError> {
+        match self.wanted {
+            Wanted::Match => Ok(Value::Boolean(regex.is_match(text.as_bytes())?)),
+            Wanted::First => Ok(Finder::new(regex, text).next()?.unwrap_or(Value::Null)),
+            Wanted::All => find_all(regex, text, context),
+        }
+    }
+}
+
+/// Why a text was not searched.
+enum FindError {
+    /// PCRE2 has given up.
+    Match(pcre2::Error),
+    Other(QueryError),
+}
+
+impl From<pcre2::Error> for FindError {
+    fn from(error: pcre2::Error) -> Self {
+        Self::Match(error)
+    }
+}
+
+impl From<QueryError> for FindError {
+    fn from(error: QueryError) -> Self {
+        Self::Other(error)
+    }
 }
 
 impl RegexNode {
     /// Compiles a pattern that is not constant, unless it is the last one.
-    fn compile(&self, regex: &Value<'_>, options: Option<&Value<'_>>) -> Result<Option<Arc<Regex>>, QueryError> {
+    fn compile(
+        &self,
+        regex: &Value<'_>,
+        options: Option<&Value<'_>>,
+    ) -> Result<Option<Arc<CompiledPattern>>, QueryError> {
         let compile = || Ok(compile(self.name, self.wanted, regex, options)?.map(Arc::new));
         let (pattern, options): (&str, &str) = match (regex, options) {
             (Value::String(pattern), None) => (pattern, ""),
@@ -115,11 +194,7 @@ impl Special for RegexNode {
             });
         };
         evaluation.context.steps(1 + input.steps())?;
-        match self.wanted {
-            Wanted::Match => Ok(Value::Boolean(regex.is_match(text.as_bytes()).map_err(failed)?)),
-            Wanted::First => Ok(Finder::new(regex, text).next()?.unwrap_or(Value::Null)),
-            Wanted::All => find_all(regex, text, evaluation.context),
-        }
+        regex.find(text, evaluation.context)
     }
 
     fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
@@ -159,15 +234,12 @@ impl<'t> Finder<'t> {
     }
 
     /// The next match as a document.
-    fn next<'a>(&mut self) -> Result<Option<Value<'a>>, QueryError> {
+    fn next<'a>(&mut self) -> Result<Option<Value<'a>>, FindError> {
         let (text, from) = (self.text, self.from);
         if from > text.len() {
             return Ok(None);
         }
-        let found = self
-            .regex
-            .captures_read_at(&mut self.places, text.as_bytes(), from)
-            .map_err(failed)?;
+        let found = self.regex.captures_read_at(&mut self.places, text.as_bytes(), from)?;
         let Some((start, end)) = found.map(|whole| (whole.start(), whole.end())) else {
             return Ok(None);
         };
@@ -196,11 +268,11 @@ impl<'t> Finder<'t> {
         writer.append("idx", &Value::Int32(i32::try_from(before).unwrap_or(i32::MAX)));
         writer.append("captures", &Value::array(captures)?);
         writer.finish();
-        finished_document(bytes).map(Some)
+        Ok(Some(finished_document(bytes)?))
     }
 }
 
-fn find_all<'a>(regex: &Regex, text: &str, context: &EvaluationContext<'_>) -> Computed<'a> {
+fn find_all<'a>(regex: &Regex, text: &str, context: &EvaluationContext<'_>) -> Result<Value<'a>, FindError> {
     let mut found = Gathered::new(context);
     let mut finder = Finder::new(regex, text);
     loop {
@@ -214,7 +286,7 @@ fn find_all<'a>(regex: &Regex, text: &str, context: &EvaluationContext<'_>) -> C
             break;
         }
     }
-    found.finish()
+    Ok(found.finish()?)
 }
 
 /// `None` when the pattern is null.
@@ -223,7 +295,7 @@ fn compile(
     wanted: Wanted,
     regex: &Value<'_>,
     options: Option<&Value<'_>>,
-) -> Result<Option<Regex>, QueryError> {
+) -> Result<Option<CompiledPattern>, QueryError> {
     let own = match regex {
         Value::String(pattern) => Some((pattern.to_string(), String::new())),
         Value::Other(other) => match &**other {
@@ -265,15 +337,8 @@ fn compile(
             format!("{name}: regular expression options cannot contain an embedded null byte"),
         );
     }
-    let repeated = match wanted {
-        Wanted::All => crate::matcher::regex::compile_for_repeated(&pattern, &options),
-        Wanted::Match | Wanted::First => None,
-    };
-    if repeated.is_some() {
-        return Ok(repeated);
-    }
-    match crate::matcher::regex::compile(&pattern, &options) {
-        Ok(regex) => Ok(Some(regex)),
+    match CompiledPattern::new(pattern, options, wanted) {
+        Ok(compiled) => Ok(Some(compiled)),
         Err(RegexFault::TooLong) => failure(
             51111,
             format!("Invalid Regex in {name}: pattern of more than {PATTERN_BYTES_MAX} bytes"),

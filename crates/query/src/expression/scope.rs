@@ -15,6 +15,7 @@ use super::{Evaluation, Gathered, Node, Special, elements};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::metadata::{MetadataField, MetadataNeeds};
+use crate::path::Path;
 use crate::value::number::Number;
 use crate::value::scan::{self, Malformed};
 use crate::value::{ArrayValue, Comparer, Value};
@@ -318,16 +319,22 @@ enum ArrayOrder {
 /// A field that documents in an array are sorted by. Unlike `$sort`, arrays count as a whole.
 #[derive(Debug)]
 struct FieldOrder {
-    parts: Box<[Box<str>]>,
+    path: Path,
     descending: bool,
 }
 
 impl FieldOrder {
-    /// The value in a document, through documents; null where there is none.
+    /// The value in a document, through documents and positions of arrays; null where there is none.
     fn value_in<'a>(&self, item: &Value<'a>) -> Result<Value<'a>, QueryError> {
+        if !matches!(item, Value::Document(_)) {
+            return Ok(Value::Null);
+        }
         let mut value = item.clone();
-        for part in &self.parts {
-            value = value.get_field(part)?;
+        for part in self.path.parts() {
+            value = match (&value, part.index()) {
+                (Value::Array(array), Some(index)) => array.get(index as usize)?.unwrap_or(Value::Missing),
+                _ => value.get_field(part.name())?,
+            };
         }
         Ok(if value.is_missing() { Value::Null } else { value })
     }
@@ -351,11 +358,11 @@ fn parse_field_orders(pattern: &RawDocument) -> Result<Vec<FieldOrder>, QueryErr
         let Some(descending) = is_descending(&Value::from_raw(raw)) else {
             return bad("directions must be 1 or -1");
         };
-        let parts: Box<[Box<str>]> = name.as_str().split('.').map(Box::from).collect();
-        if parts.iter().any(|part| part.is_empty()) {
+        let path = Path::new(name.as_str())?;
+        if path.parts().iter().any(|part| part.name().is_empty()) {
             return bad("a field path has an empty part");
         }
-        fields.push(FieldOrder { parts, descending });
+        fields.push(FieldOrder { path, descending });
     }
     match fields.is_empty() {
         true => bad("there are no fields"),

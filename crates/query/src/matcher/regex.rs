@@ -27,6 +27,20 @@ const JIT_STACK_EXHAUSTED: i32 = -46;
 /// allows: the bound is on time.
 const JIT_STACK_BYTES_MAX: usize = 1 << 20;
 
+/// What a compiled pattern may go back by in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JitStack {
+    /// Enough for most.
+    Small,
+    /// For a match that [`exhausts_stack`] otherwise; allocated with the pattern.
+    Large,
+}
+
+/// Whether a match failed because it needs a large stack.
+pub(crate) fn exhausts_stack(error: &pcre2::Error) -> bool {
+    error.code() == JIT_STACK_EXHAUSTED
+}
+
 fn failed(error: &pcre2::Error) -> QueryError {
     QueryError::new(
         ErrorCode(51156),
@@ -45,18 +59,21 @@ pub(crate) enum RegexFault {
 }
 
 /// Compiles a pattern with options out of `imsxu`.
-pub(crate) fn compile(pattern: &str, options: &str) -> Result<Regex, RegexFault> {
+pub(crate) fn compile(pattern: &str, options: &str, stack: JitStack) -> Result<Regex, RegexFault> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(RegexFault::TooLong);
     }
-    builder(options)?
+    builder(options, stack)?
         .build(pattern)
         .map_err(|error| RegexFault::Syntax(error.to_string()))
 }
 
-fn builder(options: &str) -> Result<RegexBuilder, RegexFault> {
+fn builder(options: &str, stack: JitStack) -> Result<RegexBuilder, RegexFault> {
     let mut builder = RegexBuilder::new();
     builder.utf(true).jit_if_available(true);
+    if stack == JitStack::Large {
+        builder.max_jit_stack_size(Some(JIT_STACK_BYTES_MAX));
+    }
     for option in options.chars() {
         match option {
             'i' => builder.caseless(true),
@@ -72,7 +89,7 @@ fn builder(options: &str) -> Result<RegexBuilder, RegexFault> {
 
 /// As [`compile`], for a pattern that is searched for many times in one text: PCRE2 then does not check the rest of the
 /// text for being UTF-8 before each search. `None` when that is not possible, or the pattern is wrong.
-pub(crate) fn compile_for_repeated(pattern: &str, options: &str) -> Option<Regex> {
+pub(crate) fn compile_for_repeated(pattern: &str, options: &str, stack: JitStack) -> Option<Regex> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return None;
     }
@@ -83,7 +100,7 @@ pub(crate) fn compile_for_repeated(pattern: &str, options: &str) -> Option<Regex
         true => pattern.to_owned(),
         false => format!("{}(?a){}", &pattern[..start], &pattern[start..]),
     };
-    builder(options).ok()?.ucp(true).build(&pattern).ok()
+    builder(options, stack).ok()?.ucp(true).build(&pattern).ok()
 }
 
 /// Length of the items `(*NAME)` and `(*NAME=1)` that a pattern starts with.
@@ -108,7 +125,7 @@ impl RegexTest {
                 "Regular expression cannot contain an embedded null byte",
             ));
         }
-        let compiled = compile(pattern, options).map_err(|fault| match fault {
+        let compiled = compile(pattern, options, JitStack::Small).map_err(|fault| match fault {
             RegexFault::TooLong => QueryError::new(
                 ErrorCode(51091),
                 format!("Regular expression is invalid: pattern of more than {PATTERN_BYTES_MAX} bytes"),
@@ -147,7 +164,7 @@ impl RegexTest {
         match self.compiled.is_match(text) {
             Ok(found) => Ok(found),
             Err(_) if std::str::from_utf8(text).is_err() => Ok(false),
-            Err(error) if error.code() == JIT_STACK_EXHAUSTED => self.is_match_on_large_stack(text),
+            Err(error) if exhausts_stack(&error) => self.is_match_on_large_stack(text),
             Err(error) => Err(failed(&error)),
         }
     }
@@ -156,15 +173,11 @@ impl RegexTest {
     /// own, and filters may have many patterns.
     #[cold]
     fn is_match_on_large_stack(&self, text: &[u8]) -> Result<bool, QueryError> {
-        let Ok(mut builder) = builder(&self.options) else {
-            return Ok(false);
-        };
-        let compiled = builder
-            .max_jit_stack_size(Some(JIT_STACK_BYTES_MAX))
-            .build(&self.pattern);
-        compiled
-            .and_then(|compiled| compiled.is_match(text))
-            .map_err(|error| failed(&error))
+        match compile(&self.pattern, &self.options, JitStack::Large) {
+            Ok(compiled) => compiled.is_match(text).map_err(|error| failed(&error)),
+            // It was compiled before.
+            Err(_) => Ok(false),
+        }
     }
 
     /// Whether a value is text with a match or the same regular expression.

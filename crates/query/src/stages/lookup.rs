@@ -9,6 +9,7 @@ use super::positions::check_sub_pipeline;
 use super::{PIPELINE_DEPTH_MAX, Pipeline, StageContext, failure};
 use crate::error::QueryError;
 use crate::expression::{Expression, ExpressionContext, FieldPath, OuterVariable, check_user_variable};
+use crate::matcher::is_operators;
 use crate::path::{Part, Path};
 use crate::raw::{self, Elements, kind};
 use crate::value::scan::Malformed;
@@ -292,7 +293,11 @@ impl UnionSpec {
                             let found = Value::from_raw(other).type_name();
                             return failure(
                                 ErrorCode::TypeMismatch.0,
-                                format!("BSON field '$unionWith.{}' is the wrong type '{found}'", name.as_str()),
+                                format!(
+                                    "BSON field '$unionWith.{}' is the wrong type '{found}', expected type '{}'",
+                                    name.as_str(),
+                                    if name.as_str() == "coll" { "string" } else { "array" }
+                                ),
                             );
                         }
                         (other, _) => {
@@ -399,12 +404,7 @@ pub(super) fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDo
             test.append(operator, operand);
             test.finish();
         }
-        values
-            if values
-                .iter()
-                .any(|value| matches!(value.type_name(), "regex" | "undefined")) =>
-        {
-            // In $in a regex would be a pattern; here it is a value.
+        values if values.iter().any(is_no_operand_of_in) => {
             let mut branches = writer.array("$or");
             for value in values {
                 let (operator, operand) = equality_test(value);
@@ -425,6 +425,12 @@ pub(super) fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDo
     }
     writer.finish();
     RawDocumentBuf::from_bytes(bytes).map_err(|_| Malformed.into())
+}
+
+/// Whether a value cannot stand in the list of `$in` as itself: a regular expression is a pattern there, and undefined
+/// and documents that look like operators are refused.
+fn is_no_operand_of_in(value: &Value<'_>) -> bool {
+    matches!(value.type_name(), "regex" | "undefined") || value.as_document().is_some_and(is_operators)
 }
 
 /// The operator that finds what equals a value, and its operand: a query may not compare with undefined.

@@ -60,6 +60,7 @@ pub(crate) use deep::DeepStage;
 pub use geo_near::GeoNearSpec;
 pub use join::{EqualityJoin, JoinRequest, JoinStrategy, Joined};
 pub(crate) use observed::{StageReport, observed};
+pub(crate) use parse::parse_new_root;
 pub use planned::PlannedStage;
 pub use positions::each_stage;
 pub(crate) use positions::{SPLIT_LARGE_EVENT, check_in_transaction, makes_documents, may_search};

@@ -134,7 +134,10 @@ fn parse_stage(
         "$geoNear" => StageSpec::GeoNear(Box::new(GeoNearSpec::parse(raw, written(), context)?)),
         "$lookup" => StageSpec::Lookup(Box::new(LookupSpec::parse(raw, context, depth)?)),
         "$unionWith" => StageSpec::Union(Box::new(UnionSpec::parse(raw, context, depth)?)),
-        "$replaceRoot" => parse_replace_root(raw, written(), context)?,
+        "$replaceRoot" => StageSpec::ReplaceRoot {
+            written: written(),
+            expression: parse_new_root(raw, context)?,
+        },
         "$replaceWith" => StageSpec::ReplaceRoot {
             written: written(),
             expression: Expression::parse(raw, context)?,
@@ -462,11 +465,8 @@ fn parse_sample(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Stag
     }
 }
 
-fn parse_replace_root(
-    raw: RawBsonRef<'_>,
-    written: RawDocumentBuf,
-    context: &ExpressionContext,
-) -> Result<StageSpec, QueryError> {
+/// The expression of `$replaceRoot`.
+pub(crate) fn parse_new_root(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Expression, QueryError> {
     let RawBsonRef::Document(document) = raw else {
         let found = Value::from_raw(raw).type_name();
         return failure(
@@ -479,18 +479,18 @@ fn parse_replace_root(
         let (name, raw) = element.map_err(|_| Malformed)?;
         if name.as_str() != "newRoot" {
             return failure(
-                40230,
-                format!(
-                    "unrecognized option to $replaceRoot stage: {}, only valid option is 'newRoot'.",
-                    name.as_str()
-                ),
+                40415,
+                format!("BSON field '$replaceRoot.{}' is an unknown field.", name.as_str()),
             );
         }
-        new_root = Some(Expression::parse(raw, context)?);
+        new_root = Some(raw);
     }
     match new_root {
-        Some(expression) => Ok(StageSpec::ReplaceRoot { written, expression }),
-        None => failure(40231, "no newRoot specified for the $replaceRoot stage"),
+        Some(raw) => Expression::parse(raw, context),
+        None => failure(
+            40414,
+            "BSON field '$replaceRoot.newRoot' is missing but a required field",
+        ),
     }
 }
 

@@ -14,7 +14,7 @@ use super::ArrayFilter;
 use super::leaf::{Change, Leaf, Surroundings};
 use super::limits::BACKFILL_MAX;
 use super::replace::dollar_at_the_top;
-use super::tree::{Branch, ElementStep, Node};
+use super::tree::{Branch, ElementStep, Field, Node};
 use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
 
@@ -164,8 +164,8 @@ impl<'a> Application<'a> {
         QueryError::bad_value(format!("Cannot apply array updates to non-array element {description}"))
     }
 
-    /// Fails (28) when one of the named children lies in a value that has no such fields, and would have to be created
-    /// or belongs to an operator that takes no such path.
+    /// Fails when one of the named children lies in a value that has no such fields: (2) when it leads to elements of
+    /// an array, else (28) when it would have to be created or belongs to an operator that takes no such path.
     fn check_viable(
         &self,
         branch: &Branch,
@@ -174,6 +174,7 @@ impl<'a> Application<'a> {
     ) -> Result<(), QueryError> {
         self.around.evaluation.steps(branch.leaves())?;
         for field in branch.fields.iter().filter(|field| is_concerned(field.index)) {
+            self.check_selection(field)?;
             let message = if field.node.any_leaf(&|leaf| leaf.creates(&self.around))? {
                 let description = raw::describe_element(element);
                 format!("Cannot create field '{}' in element {{{description}}}", field.name)
@@ -191,6 +192,17 @@ impl<'a> Application<'a> {
             return Err(QueryError::new(ErrorCode::PathNotViable, message));
         }
         Ok(())
+    }
+
+    /// Fails (2) when a named child that is not there leads to elements of an array, whatever its operators are.
+    fn check_selection(&self, field: &Field) -> Result<(), QueryError> {
+        match field.node.names_to_selection() {
+            Some(below) => {
+                let names = [&[&*field.name], &*below].concat().join(".");
+                Err(missing_array(&format!("{}.{names}", self.path_text())))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Writes the changed array; false when nothing changed.
@@ -252,6 +264,7 @@ impl<'a> Application<'a> {
             let Some(index) = field.index.filter(|index| *index >= length) else {
                 continue;
             };
+            self.check_selection(field)?;
             if !field.node.any_leaf(&|leaf| leaf.creates(&self.around))? {
                 continue;
             }
@@ -330,10 +343,7 @@ impl<'a> Application<'a> {
                     if *step == ElementStep::Matched {
                         self.matched()?;
                     }
-                    return Err(QueryError::bad_value(format!(
-                        "The path '{}' must exist in the document in order to apply array updates.",
-                        self.path_text()
-                    )));
+                    return Err(missing_array(&self.path_text()));
                 }
                 let frame = Frame::begin_field(out, kind::DOCUMENT, name);
                 for field in &branch.fields {
@@ -350,6 +360,12 @@ impl<'a> Application<'a> {
         }
         Ok(out.len() > start)
     }
+}
+
+fn missing_array(path: &str) -> QueryError {
+    QueryError::bad_value(format!(
+        "The path '{path}' must exist in the document in order to apply array updates."
+    ))
 }
 
 /// The node for an element of an array.

@@ -206,17 +206,27 @@ impl PushSort {
     }
 }
 
-/// The value at a path through documents; null where there is none.
+/// The value at a path through documents and positions of arrays; null where there is none,
+/// or `value` is no document.
 fn field<'a>(value: RawBsonRef<'a>, path: &Path) -> RawBsonRef<'a> {
-    let mut value = value;
-    for part in path.parts() {
-        let RawBsonRef::Document(document) = value else {
-            return RawBsonRef::Null;
+    let RawBsonRef::Document(mut frame) = value else {
+        return RawBsonRef::Null;
+    };
+    let mut parts = path.parts().iter().peekable();
+    while let Some(part) = parts.next() {
+        // The names of an array's elements are their positions.
+        let Ok(Some(found)) = raw::find(frame, part.name().as_bytes()) else {
+            break;
         };
-        let found = raw::find(document, part.name().as_bytes()).ok().flatten();
-        value = found.and_then(|found| found.value().ok()).unwrap_or(RawBsonRef::Null);
+        if parts.peek().is_none() {
+            return found.value().unwrap_or(RawBsonRef::Null);
+        }
+        let (kind::DOCUMENT | kind::ARRAY, Ok(inner)) = (found.kind(), found.frame()) else {
+            break;
+        };
+        frame = inner;
     }
-    value
+    RawBsonRef::Null
 }
 
 impl AddToSet {

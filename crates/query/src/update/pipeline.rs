@@ -8,7 +8,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, ExpressionContext};
 use crate::project::Projection;
 use crate::raw::{self, Element, Elements, Frame};
-use crate::stages::makes_documents;
+use crate::stages::{makes_documents, parse_new_root};
 use crate::value::scan::frame;
 
 /// The stages.
@@ -145,18 +145,7 @@ fn parse_stage(stage: raw::Element<'_>, context: &ExpressionContext) -> Result<S
         )),
         ("$unset", value) => Ok(Stage::Project(Projection::parse_unset(value)?)),
         ("$replaceWith", value) => Ok(Stage::ReplaceRoot(Expression::parse(value, context)?)),
-        ("$replaceRoot", RawBsonRef::Document(options)) => match raw::find(options, b"newRoot")? {
-            Some(root) => Ok(Stage::ReplaceRoot(Expression::parse(root.value()?, context)?)),
-            None => Err(QueryError::new(
-                ErrorCode(40414),
-                "BSON field '$replaceRoot.newRoot' is missing but a required field",
-            )),
-        },
-        ("$replaceRoot", _) => {
-            let found = raw::type_name(stage.element_type()?);
-            let message = format!("expected an object as specification for $replaceRoot stage, got {found}");
-            Err(QueryError::new(ErrorCode(40229), message))
-        }
+        ("$replaceRoot", value) => Ok(Stage::ReplaceRoot(parse_new_root(value, context)?)),
         (name, _) if is_stage(name) => Err(QueryError::new(
             ErrorCode::InvalidOptions,
             format!("{name} is not allowed to be used within an update"),

@@ -212,6 +212,12 @@ fn push() {
         doc! {"a": [{"s": 5}, {"s": 1, "n": "y"}]},
         doc! {"a": [{"s": 1, "n": "y"}, {"s": 1, "n": "x"}]},
     );
+    // Numbers are positions in arrays, but in one that is an element itself.
+    gives(
+        doc! {"$push": {"a": {"$each": [[[]]], "$sort": {"s.0.n": 1}}}},
+        doc! {"a": [{"s": [{"n": 2}]}, {"s": [{"n": 1}]}, {"s": {"0": {"n": 0}}}]},
+        doc! {"a": [[[]], {"s": {"0": {"n": 0}}}, {"s": [{"n": 1}]}, {"s": [{"n": 2}]}]},
+    );
     let bad = ErrorCode::BadValue;
     fails(
         doc! {"$push": {"a": 1}},

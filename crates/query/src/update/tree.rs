@@ -409,6 +409,20 @@ impl Node {
         }
     }
 
+    /// The names that lead from it to the first branch that selects elements of an array; none when it is that branch.
+    /// Depth is that of a path.
+    pub(super) fn names_to_selection(&self) -> Option<Vec<&str>> {
+        let Node::Branch(branch) = self else { return None };
+        if branch.elements.iter().any(|(step, _)| *step != ElementStep::Matched) {
+            return Some(Vec::new());
+        }
+        branch.fields.iter().find_map(|field| {
+            let mut names = field.node.names_to_selection()?;
+            names.insert(0, &field.name);
+            Some(names)
+        })
+    }
+
     /// Whether a leaf at or below it fulfils `test`. Depth is that of a path.
     pub(super) fn any_leaf(&self, test: &dyn Fn(&Leaf) -> Result<bool, QueryError>) -> Result<bool, QueryError> {
         match self {

@@ -136,7 +136,8 @@ pub(super) fn difference(start: i64, end: i64, unit: Unit, zone: &Zone, week_sta
     }
 }
 
-/// The start of the bin of `size` units that the date lies in; bins count from 2000-01-01.
+/// The start of the bin of `size` units that the date lies in; bins count from 2000-01-01 in the zone. Bins shorter
+/// than a day have one length, whatever the clock there does meanwhile.
 pub(super) fn truncate(date: i64, unit: Unit, size: i64, zone: &Zone, week_start: i64) -> Option<i64> {
     let floor = |value: i64, origin: i64, bin: i64| {
         let distance = value.checked_sub(origin)?;
@@ -154,15 +155,7 @@ pub(super) fn truncate(date: i64, unit: Unit, size: i64, zone: &Zone, week_start
         })
     };
     match unit {
-        Unit::Milliseconds(ms) => {
-            let offset = zone.offset_ms(date);
-            floor(
-                date.checked_add(offset)?,
-                origin_day * MS_PER_DAY,
-                ms.checked_mul(size)?,
-            )?
-            .checked_sub(offset)
-        }
+        Unit::Milliseconds(ms) => floor(date, midnight(origin_day)?, ms.checked_mul(size)?),
         Unit::Day => midnight(floor(local.day_number(), origin_day, size)?),
         Unit::Week => {
             let origin = origin_day + (week_start - weekday(origin_day)).rem_euclid(7);

@@ -33,8 +33,10 @@ impl Zone {
         if matches!(name, "UTC" | "GMT") {
             return Ok(Zone::Utc);
         }
-        if let Some(offset) = parse_offset(name) {
-            return Ok(Zone::Fixed(offset));
+        match parse_offset(name) {
+            Some(0) => return Ok(Zone::Utc),
+            Some(offset) => return Ok(Zone::Fixed(offset)),
+            None => {}
         }
         match DATABASE.get(name) {
             // The database finds names in any case.

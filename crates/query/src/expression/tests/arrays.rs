@@ -127,6 +127,16 @@ fn the_n_family_and_sorting() {
             doc! {"x": {"y": [3, 1]}}.into(),
         ],
     );
+    // Numbers are positions in arrays, but in one that is an element itself.
+    gives(
+        doc! {"$sortArray": {"input": [{"a": [{"b": 2}]}, {"a": [{"b": 1}]}, [[]], {"a": {"0": {"b": 0}}}], "sortBy": {"a.0.b": 1}}},
+        vec![
+            Bson::from(vec![Bson::Array(vec![])]),
+            doc! {"a": {"0": {"b": 0}}}.into(),
+            doc! {"a": [{"b": 1}]}.into(),
+            doc! {"a": [{"b": 2}]}.into(),
+        ],
+    );
 }
 
 #[test]
@@ -245,5 +255,20 @@ fn the_greatest_and_the_least_are_those_of_the_collation() {
         let value = expression.evaluate_on(&root, &evaluation).unwrap();
         let found = value.as_array().unwrap().to_vec().unwrap();
         assert_eq!(found[0].as_str(), Some(expected), "{operator}");
+    }
+}
+
+#[test]
+fn arguments_that_are_no_documents() {
+    for (name, code) in [
+        ("$firstN", 5787801),
+        ("$lastN", 5787801),
+        ("$minN", 5787900),
+        ("$maxN", 5787900),
+        ("$median", 7436201),
+        ("$percentile", 7436200),
+    ] {
+        fails(doc! {name: 5}, code);
+        fails(doc! {name: [1, 2]}, code);
     }
 }

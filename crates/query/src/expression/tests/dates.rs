@@ -402,3 +402,41 @@ fn errors_of_dates_have_an_order() {
         fails(doc! {"$subtract": [date(0), amount]}, 15);
     }
 }
+
+#[test]
+fn an_offset_of_nothing_is_utc() {
+    let date = || Bson::DateTime(bson::DateTime::from_millis(0));
+    for zone in ["UTC", "GMT", "+00:00", "-0000", "+00"] {
+        gives(
+            doc! {"$dateToString": {"date": date(), "timezone": zone}},
+            "1970-01-01T00:00:00.000Z",
+        );
+        gives(
+            doc! {"$dateFromString": {"dateString": "1970-01-01T01:00:00+01:00", "timezone": zone}},
+            date(),
+        );
+    }
+    gives(
+        doc! {"$dateToString": {"date": date(), "timezone": "+01"}},
+        "1970-01-01T01:00:00.000",
+    );
+}
+
+/// Behind a change of the clock they counted from another midnight than before it.
+#[test]
+fn bins_of_hours_are_as_long_as_each_other() {
+    // New York's clock goes forward at 2026-03-08T07:00Z.
+    let midnight = 1_772_928_000_000;
+    let hours = |hours: i64| date(midnight + hours * 3_600_000);
+    for (hour, start) in [(0, -2), (6, 3), (8, 8), (12, 8), (13, 13)] {
+        gives(
+            doc! {"$dateTrunc": {"date": hours(hour), "unit": "hour", "binSize": 5, "timezone": "America/New_York"}},
+            hours(start),
+        );
+    }
+    // A bin of one hour begins where Kathmandu's does, a quarter before those of UTC.
+    gives(
+        doc! {"$dateTrunc": {"date": hours(8), "unit": "hour", "timezone": "Asia/Kathmandu"}},
+        date(midnight + 7 * 3_600_000 + 15 * 60_000),
+    );
+}

@@ -187,7 +187,7 @@ fn operators_with_a_wrong_type() {
         ("$setIntersection", 17047),
         ("$anyElementTrue", 17041),
         ("$allElementsTrue", 17040),
-        ("$bitNot", 14),
+        ("$bitNot", 28765),
         ("$bitAnd", 14),
         ("$bsonSize", 31393),
         ("$tsSecond", 5687301),

@@ -142,6 +142,8 @@ fn angles_and_bits() {
     gives(doc! {"$bitXor": [12, 10]}, 6);
     gives(doc! {"$bitAnd": []}, -1);
     gives(doc! {"$bitNot": 5}, -6);
+    fails(doc! {"$bitNot": 1.5}, 14);
+    fails(doc! {"$bitNot": "5"}, 28765);
     fails(doc! {"$bitAnd": [1.5]}, 14);
 }
 

@@ -243,3 +243,22 @@ fn patterns_that_change_within_one_evaluation() {
     let by_case = doc! {"$cond": [{"$eq": [item(0), "AB"]}, "i", ""]};
     gives_on(matches(by_case.into()), root, vec![true, true, false, true, true]);
 }
+
+/// A filter had the stack for it, `$regexMatch` failed (51156).
+#[test]
+fn a_match_that_goes_back_far_has_the_stack_it_needs() {
+    let text = "ab".repeat(2_000) + "x";
+    let regex = "(a|b)+[xy]";
+    for (options, pattern) in [(None, regex), (Some("i"), "$p")] {
+        let search = |operator: &str| {
+            let mut argument = doc! {"input": "$t", "regex": pattern};
+            argument.extend(options.map(|options| ("options".to_owned(), Bson::from(options))));
+            doc! {operator: argument}
+        };
+        let root = || doc! {"t": text.clone(), "p": regex};
+        let found = doc! {"match": text.clone(), "idx": 0, "captures": ["b"]};
+        gives_on(search("$regexMatch"), root(), true);
+        gives_on(search("$regexFind"), root(), found.clone());
+        gives_on(search("$regexFindAll"), root(), vec![found]);
+    }
+}

@@ -9,7 +9,7 @@ use super::scalar::count;
 use super::{Fields, Parsed, Reporter, Rule, Schema, Subject, about, malformed, to_bson, wrong_type};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::matcher::regex::{self, RegexFault, RegexTest};
+use crate::matcher::regex::{self, JitStack, RegexFault, RegexTest};
 use crate::raw::{self, Element, Elements};
 use crate::value::BYTES_PER_STEP;
 use crate::value::scan::Malformed;
@@ -197,7 +197,7 @@ impl Rule for Properties {
 
 /// The pattern of a property's name, in the words of the keyword.
 fn name_pattern(pattern: &str) -> Result<RegexTest, QueryError> {
-    regex::compile(pattern, "").map_err(|fault| {
+    regex::compile(pattern, "", JitStack::Small).map_err(|fault| {
         let fault = match fault {
             RegexFault::Syntax(text) => text,
             RegexFault::TooLong | RegexFault::Option(_) => "too long".to_owned(),

@@ -58,8 +58,8 @@ fn arguments() {
     code(doc! {"$sample": {"size": -1, "x": 1}}, 28748);
     code(doc! {"$sample": {}}, 28749);
     code(doc! {"$replaceRoot": 1}, 40229);
-    code(doc! {"$replaceRoot": {"x": 1}}, 40230);
-    code(doc! {"$replaceRoot": {}}, 40231);
+    code(doc! {"$replaceRoot": {"x": 1}}, 40415);
+    code(doc! {"$replaceRoot": {}}, 40414);
     code(doc! {"$sortByCount": "a"}, 40148);
     code(doc! {"$sortByCount": {"a": 1}}, 40147);
     code(doc! {"$sortByCount": 1}, 40149);

@@ -117,3 +117,32 @@ fn paths_through_values_without_fields() {
     keeps(doc! {"$unset": {"a.b": ""}}, doc! {"a": [1]});
     keeps(doc! {"$rename": {"x": "a.b"}}, doc! {"a": 1});
 }
+
+/// They changed nothing, or told of another error.
+#[test]
+fn elements_of_arrays_that_no_document_leads_to() {
+    let value = doc! {"$each": [1]};
+    for (operator, argument) in [
+        ("$set", bson::Bson::from(1)),
+        ("$unset", 1.into()),
+        ("$inc", 1.into()),
+        ("$pop", 1.into()),
+        ("$pull", 1.into()),
+        ("$push", value.into()),
+    ] {
+        for (path, document, array) in [
+            ("a.b.$[]", doc! {"a": 5}, "a.b"),
+            ("a.b.$[].c", doc! {"a": [1]}, "a.b"),
+            ("a.b.c.$[].d", doc! {"a": 5}, "a.b.c"),
+            ("a.3.$[]", doc! {"a": [1]}, "a.3"),
+            ("a.b.$[]", doc! {}, "a.b"),
+        ] {
+            fails(
+                doc! {operator: {path: argument.clone()}},
+                document,
+                ErrorCode::BadValue,
+                &format!("The path '{array}' must exist in the document in order to apply array updates."),
+            );
+        }
+    }
+}
