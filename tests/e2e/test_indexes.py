@@ -90,6 +90,27 @@ def test_sparse_and_partial_hold_only_their_documents(db):
     assert [d["_id"] for d in db.c.find({"p": 1})] == [1]
 
 
+def test_a_partial_index_of_what_exists_serves_what_is_not_null(db):
+    """It was not used: not null is not without the field."""
+    db.c.create_index("d", partialFilterExpression={"a": {"$exists": True}})
+    db.c.create_index("e", partialFilterExpression={"b.c": {"$exists": True}})
+    values = [1, None, [], [None], [None, 1], {}, "x", float("nan")]
+    others = [{}, {"b": []}, {"b": [{"c": 1}]}, {"b": {"c": 1}}, {"b": {"c": None}}]
+    db.c.insert_many([{**document, "d": 1, "e": 1} for document in [*({"a": value} for value in values), *others]])
+
+    def found(filter):
+        ids = [document["_id"] for document in db.c.find(filter)]
+        assert sorted(ids) == sorted(document["_id"] for document in db.c.find(filter, hint=[("$natural", 1)]))
+        return plan_of(db.c.find(filter))[-1], len(ids)
+
+    assert found({"d": 1, "a": {"$ne": None}}) == ("IXSCAN", 5)
+    assert found({"d": 1, "a": {"$nin": [None, 1]}}) == ("IXSCAN", 4)
+    assert found({"d": 1, "a": {"$not": {"$in": [None, "x"]}}}) == ("IXSCAN", 4)
+    assert found({"d": 1, "a": {"$ne": 1}}) == ("COLLSCAN", 11)
+    # An empty array on the way to it is not null, and not there.
+    assert found({"e": 1, "b.c": {"$ne": None}}) == ("COLLSCAN", 3)
+
+
 def test_a_hinted_partial_index_answers_with_what_it_has(db):
     db.c.insert_many([{"_id": number, "p": number, "x": number % 3} for number in range(12)])
     db.c.create_index([("x", 1), ("p", 1)], partialFilterExpression={"p": {"$gte": 6}}, name="part")
