@@ -111,6 +111,37 @@ def test_a_partial_index_of_what_exists_serves_what_is_not_null(db):
     assert found({"e": 1, "b.c": {"$ne": None}}) == ("COLLSCAN", 3)
 
 
+def test_a_hint_by_key_has_to_mean_one_index(db):
+    """The first index with that key was used, which may be a partial one, or a hidden one, which was an error."""
+    db.c.insert_many([{"_id": number, "a": number} for number in range(6)])
+    db.c.create_index("a", name="some", partialFilterExpression={"a": {"$gte": 3}})
+    key = [("a", 1)]
+
+    def ids():
+        return [document["_id"] for document in db.c.find(hint=key)]
+
+    assert ids() == [3, 4, 5]
+    db.c.create_index("a", name="all")
+    for attempt in (
+        ids,
+        lambda: db.command("count", "c", hint={"a": 1}),
+        lambda: db.command("distinct", "c", key="a", hint={"a": 1}),
+        lambda: list(db.c.aggregate([{"$match": {"a": 1}}], hint={"a": 1})),
+        lambda: db.c.find_one_and_delete({"a": 1}, hint=key),
+        lambda: db.c.update_one({"a": 1}, {"$set": {"b": 1}}, hint=key),
+        lambda: db.c.delete_many({"a": 1}, hint=key),
+        lambda: list(db.c.find(hint=key).min(key)),
+        lambda: db.c.find(hint=key).explain(),
+    ):
+        with pytest.raises(OperationFailure) as error:
+            attempt()
+        assert error.value.code == 27 and "some and all" in str(error.value)
+    assert db.c.count_documents({"b": {"$exists": True}}) == 0 and db.c.count_documents({}) == 6
+    assert [document["_id"] for document in db.c.find(hint="all")] == [0, 1, 2, 3, 4, 5]
+    db.command("collMod", "c", index={"name": "some", "hidden": True})
+    assert ids() == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_hinted_partial_index_answers_with_what_it_has(db):
     db.c.insert_many([{"_id": number, "p": number, "x": number % 3} for number in range(12)])
     db.c.create_index([("x", 1), ("p", 1)], partialFilterExpression={"p": {"$gte": 6}}, name="part")
