@@ -229,3 +229,23 @@ def test_index_names_and_specs_that_are_wrong(db):
         with pytest.raises(OperationFailure) as error:
             db.command("createIndexes", "c", indexes=[spec])
         assert error.value.code == code, (spec, error.value)
+
+
+def test_current_op_tells_how_far_an_index_build_is(db):
+    """Whoever waited for hours for an index saw nothing but that it was being built."""
+    total = 40_000
+    db.c.insert_many({"_id": number, "t": "red blue green white black"} for number in range(total))
+    building = [{"$currentOp": {}}, {"$match": {"command.createIndexes": "c", "progress": {"$exists": True}}}]
+    builder = threading.Thread(target=lambda: db.c.create_index([("t", "text")]))
+    builder.start()
+    seen = []
+    while builder.is_alive():
+        seen += db.client.admin.aggregate(building)
+    builder.join()
+    assert seen and "t_text" in db.c.index_information()
+    done = [operation["progress"]["done"] for operation in seen]
+    assert done == sorted(done) and 0 <= done[0] and done[-1] <= total
+    for operation in seen:
+        assert operation["progress"]["total"] == total
+        text = f"{operation['progress']['done']}/{total} {100 * operation['progress']['done'] // total}%"
+        assert operation["msg"] == f"Index Build: scanning collection Index Build: scanning collection: {text}"
