@@ -111,6 +111,25 @@ def test_a_partial_index_of_what_exists_serves_what_is_not_null(db):
     assert found({"e": 1, "b.c": {"$ne": None}}) == ("COLLSCAN", 3)
 
 
+def test_elements_without_the_field_sort_first_whatever_index_there_is(db):
+    """A sparse index has no key for such an element, and gave its document a later place."""
+    documents = [{"a": [{"x": 1}, {"c": 3}]}, {"a": {"c": 2}}, {"a": [{"c": 1}]}, {}, {"a": {"c": 4}}]
+    db.c.insert_many([{"_id": number, **document} for number, document in enumerate(documents)])
+    there = {"a.c": {"$exists": True}}
+
+    def check():
+        assert [document["_id"] for document in db.c.find(there).sort("a.c")] == [0, 2, 1, 4]
+        assert [document["_id"] for document in db.c.find(there).sort("a.c", -1)] == [4, 0, 1, 2]
+        assert db.c.find_one(there, sort=[("a.c", 1)])["_id"] == 0
+
+    check()
+    db.c.create_index("a.c", sparse=True)
+    check()
+    # A plain field's arrays have a key for each element.
+    db.c.create_index("a", sparse=True)
+    assert "SORT" not in plan_of(db.c.find({"a": {"$exists": True}}).sort("a", 1))
+
+
 def test_a_hint_by_key_has_to_mean_one_index(db):
     """The first index with that key was used, which may be a partial one, or a hidden one, which was an error."""
     db.c.insert_many([{"_id": number, "a": number} for number in range(6)])
