@@ -48,6 +48,40 @@ def test_strings_are_found_and_sorted_by_language(db):
     assert plan["inputStage"]["stage"] == "IXSCAN" and plan["inputStage"]["collation"]["strength"] == 2
 
 
+def test_partial_indexes_have_and_serve_what_their_collation_says(db):
+    """No query with a collation used one, and of a list of strings in its filter it had only some."""
+    caseless = Collation("en", strength=1)
+    words = db.create_collection("words", collation=caseless)
+    for name, keys, condition in [
+        ("listed", "b", {"w": {"$in": ["B", "a", "C"]}}),
+        ("either", "c", {"$or": [{"w": "B"}, {"w": "a"}, {"w": "C"}]}),
+        ("above", "d", {"w": {"$gt": "B"}}),
+        ("on", "e", {"on": True}),
+    ]:
+        words.create_index(keys, name=name, partialFilterExpression=condition)
+    words.create_index("f", name="plain", partialFilterExpression={"on": True}, collation=Collation("simple"))
+    words.create_index("g", name="binary", partialFilterExpression={"w": {"$gt": "B"}}, collation=Collation("simple"))
+    same = {"b": 1, "c": 1, "d": 1, "e": "x", "f": 1, "g": 1, "on": True}
+    words.insert_many([{"_id": number, "w": word, **same} for number, word in enumerate(["a", "A", "b", "B", "c", "D"])])
+    assert db.command("validate", "words")["keysPerIndex"] == {
+        "_id_": 6, "listed": 5, "either": 5, "above": 2, "on": 6, "plain": 6, "binary": 4
+    }
+
+    def found(filter):
+        plan = words.find(filter).explain()["queryPlanner"]["winningPlan"]
+        return plan.get("inputStage", plan).get("indexName"), sorted(document["_id"] for document in words.find(filter))
+
+    assert found({"b": 1, "w": {"$in": ["c", "A", "b"]}}) == ("listed", [0, 1, 2, 3, 4])
+    assert found({"c": 1, "w": "b"}) == ("either", [2, 3])
+    assert found({"d": 1, "w": {"$gt": "b"}}) == ("above", [4, 5])
+    assert found({"d": 1, "w": {"$gte": "b"}}) == (None, [2, 3, 4, 5])
+    assert found({"e": "X", "on": True}) == ("on", [0, 1, 2, 3, 4, 5])
+    assert found({"e": "X"}) == (None, [0, 1, 2, 3, 4, 5])
+    # What has no strings is the same in all orders.
+    assert found({"f": 1, "on": True}) == ("plain", [0, 1, 2, 3, 4, 5])
+    assert found({"g": 1, "w": {"$gt": "b"}}) == (None, [4, 5])
+
+
 def test_writes_and_pipelines_have_the_collation(db):
     users = db.create_collection("users", collation=CASELESS)
     users.create_index("name", unique=True)

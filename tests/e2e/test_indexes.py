@@ -90,6 +90,77 @@ def test_sparse_and_partial_hold_only_their_documents(db):
     assert [d["_id"] for d in db.c.find({"p": 1})] == [1]
 
 
+def test_a_partial_index_of_what_exists_serves_what_is_not_null(db):
+    """It was not used: not null is not without the field."""
+    db.c.create_index("d", partialFilterExpression={"a": {"$exists": True}})
+    db.c.create_index("e", partialFilterExpression={"b.c": {"$exists": True}})
+    values = [1, None, [], [None], [None, 1], {}, "x", float("nan")]
+    others = [{}, {"b": []}, {"b": [{"c": 1}]}, {"b": {"c": 1}}, {"b": {"c": None}}]
+    db.c.insert_many([{**document, "d": 1, "e": 1} for document in [*({"a": value} for value in values), *others]])
+
+    def found(filter):
+        ids = [document["_id"] for document in db.c.find(filter)]
+        assert sorted(ids) == sorted(document["_id"] for document in db.c.find(filter, hint=[("$natural", 1)]))
+        return plan_of(db.c.find(filter))[-1], len(ids)
+
+    assert found({"d": 1, "a": {"$ne": None}}) == ("IXSCAN", 5)
+    assert found({"d": 1, "a": {"$nin": [None, 1]}}) == ("IXSCAN", 4)
+    assert found({"d": 1, "a": {"$not": {"$in": [None, "x"]}}}) == ("IXSCAN", 4)
+    assert found({"d": 1, "a": {"$ne": 1}}) == ("COLLSCAN", 11)
+    # An empty array on the way to it is not null, and not there.
+    assert found({"e": 1, "b.c": {"$ne": None}}) == ("COLLSCAN", 3)
+
+
+def test_elements_without_the_field_sort_first_whatever_index_there_is(db):
+    """A sparse index has no key for such an element, and gave its document a later place."""
+    documents = [{"a": [{"x": 1}, {"c": 3}]}, {"a": {"c": 2}}, {"a": [{"c": 1}]}, {}, {"a": {"c": 4}}]
+    db.c.insert_many([{"_id": number, **document} for number, document in enumerate(documents)])
+    there = {"a.c": {"$exists": True}}
+
+    def check():
+        assert [document["_id"] for document in db.c.find(there).sort("a.c")] == [0, 2, 1, 4]
+        assert [document["_id"] for document in db.c.find(there).sort("a.c", -1)] == [4, 0, 1, 2]
+        assert db.c.find_one(there, sort=[("a.c", 1)])["_id"] == 0
+
+    check()
+    db.c.create_index("a.c", sparse=True)
+    check()
+    # A plain field's arrays have a key for each element.
+    db.c.create_index("a", sparse=True)
+    assert "SORT" not in plan_of(db.c.find({"a": {"$exists": True}}).sort("a", 1))
+
+
+def test_a_hint_by_key_has_to_mean_one_index(db):
+    """The first index with that key was used, which may be a partial one, or a hidden one, which was an error."""
+    db.c.insert_many([{"_id": number, "a": number} for number in range(6)])
+    db.c.create_index("a", name="some", partialFilterExpression={"a": {"$gte": 3}})
+    key = [("a", 1)]
+
+    def ids():
+        return [document["_id"] for document in db.c.find(hint=key)]
+
+    assert ids() == [3, 4, 5]
+    db.c.create_index("a", name="all")
+    for attempt in (
+        ids,
+        lambda: db.command("count", "c", hint={"a": 1}),
+        lambda: db.command("distinct", "c", key="a", hint={"a": 1}),
+        lambda: list(db.c.aggregate([{"$match": {"a": 1}}], hint={"a": 1})),
+        lambda: db.c.find_one_and_delete({"a": 1}, hint=key),
+        lambda: db.c.update_one({"a": 1}, {"$set": {"b": 1}}, hint=key),
+        lambda: db.c.delete_many({"a": 1}, hint=key),
+        lambda: list(db.c.find(hint=key).min(key)),
+        lambda: db.c.find(hint=key).explain(),
+    ):
+        with pytest.raises(OperationFailure) as error:
+            attempt()
+        assert error.value.code == 27 and "some and all" in str(error.value)
+    assert db.c.count_documents({"b": {"$exists": True}}) == 0 and db.c.count_documents({}) == 6
+    assert [document["_id"] for document in db.c.find(hint="all")] == [0, 1, 2, 3, 4, 5]
+    db.command("collMod", "c", index={"name": "some", "hidden": True})
+    assert ids() == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_hinted_partial_index_answers_with_what_it_has(db):
     db.c.insert_many([{"_id": number, "p": number, "x": number % 3} for number in range(12)])
     db.c.create_index([("x", 1), ("p", 1)], partialFilterExpression={"p": {"$gte": 6}}, name="part")
@@ -177,3 +248,23 @@ def test_index_names_and_specs_that_are_wrong(db):
         with pytest.raises(OperationFailure) as error:
             db.command("createIndexes", "c", indexes=[spec])
         assert error.value.code == code, (spec, error.value)
+
+
+def test_current_op_tells_how_far_an_index_build_is(db):
+    """Whoever waited for hours for an index saw nothing but that it was being built."""
+    total = 40_000
+    db.c.insert_many({"_id": number, "t": "red blue green white black"} for number in range(total))
+    building = [{"$currentOp": {}}, {"$match": {"command.createIndexes": "c", "progress": {"$exists": True}}}]
+    builder = threading.Thread(target=lambda: db.c.create_index([("t", "text")]))
+    builder.start()
+    seen = []
+    while builder.is_alive():
+        seen += db.client.admin.aggregate(building)
+    builder.join()
+    assert seen and "t_text" in db.c.index_information()
+    done = [operation["progress"]["done"] for operation in seen]
+    assert done == sorted(done) and 0 <= done[0] and done[-1] <= total
+    for operation in seen:
+        assert operation["progress"]["total"] == total
+        text = f"{operation['progress']['done']}/{total} {100 * operation['progress']['done'] // total}%"
+        assert operation["msg"] == f"Index Build: scanning collection Index Build: scanning collection: {text}"

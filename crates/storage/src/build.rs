@@ -401,6 +401,7 @@ impl Storage {
             rows_max: BUILD_CHUNK_DOCUMENTS,
             bytes_max: BUILD_CHUNK_BYTES,
         };
+        op.begins_walk(self.built(build)?.count());
         loop {
             let guard = self.build_guard(op, build)?;
             // A new view per chunk: nothing stays pinned, and the walk ends at the newest record.
@@ -418,6 +419,7 @@ impl Storage {
                 (0..batch.len()).map(|row| batch.id(row)),
                 (&first, &last),
             )?;
+            op.has_walked(batch.len() as u64);
             after = Bound::Excluded(last);
         }
     }

@@ -84,6 +84,9 @@ pub struct Operation {
     /// See [`Operation::abandon`] and [`Operation::outlives_client`].
     is_abandoned: AtomicBool,
     outlives_client: AtomicBool,
+    /// See [`Operation::build_progress`]; both zero until it walks.
+    walked: AtomicU64,
+    to_walk: AtomicU64,
 }
 
 impl Operation {
@@ -143,6 +146,8 @@ impl Operation {
             has_catalog_changes: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
             outlives_client: AtomicBool::new(false),
+            walked: AtomicU64::new(0),
+            to_walk: AtomicU64::new(0),
         }
     }
 
@@ -264,6 +269,21 @@ impl Operation {
     /// It has begun what is to be ended without its client, too.
     pub(crate) fn outlives_client(&self) {
         self.outlives_client.store(true, Ordering::Relaxed);
+    }
+
+    /// While it builds indexes: how many documents it has been through, and how many there were when it began.
+    pub fn build_progress(&self) -> Option<(u64, u64)> {
+        let to_walk = self.to_walk.load(Ordering::Relaxed);
+        (to_walk > 0).then(|| (self.walked.load(Ordering::Relaxed), to_walk))
+    }
+
+    pub(crate) fn begins_walk(&self, documents: u64) {
+        self.walked.store(0, Ordering::Relaxed);
+        self.to_walk.store(documents, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_walked(&self, documents: u64) {
+        self.walked.fetch_add(documents, Ordering::Relaxed);
     }
 
     fn check_wanted(&self) -> Result<(), Interrupted> {

@@ -9,7 +9,7 @@ use crate::invocation::Invocation;
 use crate::lock_report::locks_document;
 use crate::logger::utc_text;
 use crate::metrics::OperationKind;
-use crate::reply::Reply;
+use crate::reply::{Reply, narrowed};
 use crate::shown_command::shown_namespace;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -218,6 +218,13 @@ fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Do
         if let Some(number) = current.transaction {
             let parameters = doc! { "txnNumber": number, "autocommit": false };
             document.insert("transaction", doc! { "parameters": parameters });
+        }
+        if let Some((done, total)) = operation.build_progress() {
+            let text = "Index Build: scanning collection";
+            let percent = 100 * done / total;
+            document.insert("msg", format!("{text} {text}: {done}/{total} {percent}%"));
+            let [done, total] = [done, total].map(|number| narrowed(number as i64));
+            document.insert("progress", doc! { "done": done, "total": total });
         }
         if !current.plan_summary.is_empty() {
             document.insert("planSummary", &current.plan_summary);

@@ -200,7 +200,7 @@ impl Skipping<'_> {
             return None;
         }
         let place = fields.iter().position(|field| field.path() == self.key)?;
-        if !holds_matches(index, query.filter.as_deref()) {
+        if !holds_matches(index, query.filter.as_deref(), query.collation.as_ref()) {
             return None;
         }
         let indexed = |path: &str| {

@@ -24,8 +24,22 @@ pub struct MatcherCompiler;
 
 impl PredicateCompiler for MatcherCompiler {
     fn compile(&self, filter: &RawDocument, collator: Option<Arc<dyn Collator>>) -> Result<Arc<dyn Predicate>, String> {
-        let root = allowed(filter, Origin::Stored).map_err(|error| error.to_string())?;
+        let mut root = allowed(filter, Origin::Stored).map_err(|error| error.to_string())?;
+        if let Some(collator) = &collator {
+            sort_lists(&mut root, &**collator);
+        }
         Ok(Arc::new(PartialFilter(Matcher::from_expr(root, collator))))
+    }
+}
+
+/// Brings the lists of `$in`, which are looked up by halves, into the order of the index's strings.
+fn sort_lists(expr: &mut MatchExpr, collator: &dyn Collator) {
+    match expr {
+        MatchExpr::And(parts) | MatchExpr::Or(parts) => parts.iter_mut().for_each(|part| sort_lists(part, collator)),
+        MatchExpr::Path {
+            test: Test::In(list), ..
+        } => list.sort(Some(collator)),
+        _ => {}
     }
 }
 

@@ -293,7 +293,10 @@ impl Access {
     fn orders_arrays(&self, position: usize) -> bool {
         let pattern = self.index.pattern().fields();
         let path = pattern[position].path();
-        is_everything(&self.sets[position])
+        // An element without the field, which is the smallest, has no key in a sparse index.
+        let has_all_elements = !self.index.sparse() || !path.contains('.');
+        has_all_elements
+            && is_everything(&self.sets[position])
             && (0..pattern.len()).all(|other| {
                 self.multikey & 1 << other == 0
                     || is_everything(&self.sets[other])

@@ -10,34 +10,44 @@ use super::predicate::Predicate;
 use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, compiled_filter};
 use crate::raw::Constant;
 use bson::raw::RawBsonRef;
-use keys::FieldKind;
+use collation::Collation;
+use keys::{Collator, FieldKind};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use storage::Index;
 
 /// How deep the trees are looked into; beyond, the answer is no.
 const DEPTH_MAX: usize = 20;
 
-/// True when every document that matches `filter` is in the index.
-pub(crate) fn holds_matches(index: &Index, filter: Option<&Matcher>) -> bool {
+/// True when every document that matches `filter`, whose strings are in the order of `collation`, is in the index.
+pub(crate) fn holds_matches(index: &Index, filter: Option<&Matcher>, collation: Option<&Arc<Collation>>) -> bool {
     let Some(predicate) = index.predicate() else {
         return true;
     };
-    compiled_filter(predicate).is_some_and(|partial| implies(filter, partial, index.collation().is_some()))
+    let is_alike = index.collation() == collation;
+    compiled_filter(predicate).is_some_and(|partial| implies(filter, partial, is_alike))
 }
 
 /// True when every document that matches `filter` matches `partial`. Which documents match `partial` depends on the
-/// order of strings in the index: `is_collated` where that is not the binary one.
-fn implies(filter: Option<&Matcher>, partial: &MatchExpr, is_collated: bool) -> bool {
+/// order of strings in the index: `is_alike` where that is the filter's.
+fn implies(filter: Option<&Matcher>, partial: &MatchExpr, is_alike: bool) -> bool {
     if matches!(partial, MatchExpr::AlwaysTrue) {
         return true;
     }
-    // Where strings have another order, what is narrower is not looked into.
-    let Some(filter) = filter.filter(|filter| filter.collator().is_none()) else {
+    let Some(filter) = filter else {
         return false;
     };
-    !(is_collated && compares_strings(partial)) && Implication::default().of_trees(filter.root(), partial, 0)
+    // Values without strings compare alike in all orders.
+    if !is_alike && compares_strings(partial) {
+        return false;
+    }
+    let implication = Implication {
+        collator: filter.collator().map(|collator| &**collator),
+        leaves: RefCell::default(),
+    };
+    implication.of_trees(filter.root(), partial, 0)
 }
 
 /// Whether the order of strings may have a say in what matches.
@@ -56,13 +66,14 @@ fn compares_strings(filter: &MatchExpr) -> bool {
 }
 
 /// One filter asked about another.
-#[derive(Default)]
-struct Implication {
+struct Implication<'f> {
+    /// The order of strings in both.
+    collator: Option<&'f dyn Collator>,
     /// The keys of tests by their addresses: a test is compared with each of the other side, and may be a long list.
     leaves: RefCell<HashMap<*const Test, Option<Rc<Leaf>>>>,
 }
 
-impl Implication {
+impl Implication<'_> {
     fn of_trees(&self, query: &MatchExpr, partial: &MatchExpr, depth: usize) -> bool {
         if depth > DEPTH_MAX {
             return false;
@@ -90,6 +101,19 @@ impl Implication {
                 }
                 _ => path.text() == partial_path.text() && self.of_tests(test, partial_test),
             },
+            // On the way to a dotted path there may be an empty array, which leads nowhere, and is not null.
+            (
+                MatchExpr::Not(part),
+                MatchExpr::Path {
+                    path: partial_path,
+                    test: Test::Exists,
+                },
+            ) => {
+                let MatchExpr::Path { path, test } = &**part else {
+                    return false;
+                };
+                path.text() == partial_path.text() && !path.text().contains('.') && matches_missing(test)
+            }
             _ => false,
         }
     }
@@ -133,19 +157,20 @@ impl Implication {
                 Test::Compare {
                     op: CompareOp::Eq,
                     value,
-                } => keys::compare(value.value(), wanted.value()).is_eq(),
+                } => self.are_equal(value, wanted),
                 Test::In(list) => {
                     list.regexes.is_empty()
                         && !list.values.is_empty()
-                        && list
-                            .values
-                            .iter()
-                            .all(|value| keys::compare(value.value(), wanted.value()).is_eq())
+                        && list.values.iter().all(|value| self.are_equal(value, wanted))
                 }
                 _ => false,
             },
             _ => self.is_narrower(query, partial),
         }
+    }
+
+    fn are_equal(&self, one: &Constant, other: &Constant) -> bool {
+        keys::order::compare_with(one.value(), other.value(), self.collator).is_eq()
     }
 
     /// By their sets of keys, where both are exact.
@@ -159,19 +184,30 @@ impl Implication {
     fn leaf_of(&self, test: &Test) -> Option<Rc<Leaf>> {
         let made = self.leaves.borrow().get(&std::ptr::from_ref(test)).cloned();
         made.unwrap_or_else(|| {
-            let leaf = leaf_of(test).map(Rc::new);
+            let leaf = leaf_of(test, StringKeys::Alike(self.collator)).map(Rc::new);
             self.leaves.borrow_mut().insert(test, leaf.clone());
             leaf
         })
     }
 }
 
-fn leaf_of(test: &Test) -> Option<Leaf> {
+fn leaf_of(test: &Test, keys: StringKeys<'_>) -> Option<Leaf> {
     let path = crate::path::Path::new("a").ok()?;
     let matcher = Matcher::from_expr(MatchExpr::on(path, test.clone()), None);
-    match Converter::convert(Some(&matcher), &|_| vec![FieldKind::Value], StringKeys::Alike(None)) {
+    match Converter::convert(Some(&matcher), &|_| vec![FieldKind::Value], keys) {
         Predicate::Leaf(leaf) => Some(*leaf),
         _ => None,
+    }
+}
+
+fn matches_missing(test: &Test) -> bool {
+    match test {
+        Test::Compare {
+            op: CompareOp::Eq,
+            value,
+        } => is_nullish(value),
+        Test::In(list) => list.has_null,
+        _ => false,
     }
 }
 

@@ -447,7 +447,8 @@ impl Planner<'_> {
 
     /// True when every document that matches the filter is in the index.
     pub(super) fn holds_matches(&self, index: &Index) -> bool {
-        super::implication::holds_matches(index, self.query.filter.as_deref())
+        let query = self.query;
+        super::implication::holds_matches(index, query.filter.as_deref(), query.collation.as_ref())
     }
 
     /// As [`Planner::holds_matches`], where one index is asked after the other: each partial one is compared with a

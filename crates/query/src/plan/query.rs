@@ -291,22 +291,33 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
             "error processing query: planner returned error :: caused by :: hint provided does not correspond to an existing index",
         )
     };
-    let position = match hint {
+    let all = collection.access_paths().iter().enumerate();
+    let mut visible = all.filter(|(_, index)| !index.hidden());
+    let found = match hint {
         None => return Ok(Wish::None),
-        Some(Hint::Name(name)) => collection.access_paths().iter().position(|index| index.name() == name),
+        Some(Hint::Name(name)) => visible.find(|(_, index)| index.name() == name),
         Some(Hint::Key(key)) if key.is_empty() => return Ok(Wish::None),
         Some(Hint::Key(key)) => {
             if let Some(direction) = natural_hint(key)? {
                 return Ok(Wish::Natural(direction));
             }
-            collection
-                .access_paths()
-                .iter()
-                .position(|index| same_key(index.key(), key))
+            let mut of_key = visible.filter(|(_, index)| same_key(index.key(), key));
+            let first = of_key.next();
+            // One of them may be partial, and have not all that the other one has.
+            if let (Some((_, first)), Some((_, second))) = (first, of_key.next()) {
+                return Err(QueryError::new(
+                    ErrorCode::IndexNotFound,
+                    format!(
+                        "error processing query: planner returned error :: caused by :: Hint matched multiple indexes, must \
+                         hint by index name. Matched: {} and {}",
+                        first.name(),
+                        second.name()
+                    ),
+                ));
+            }
+            first
         }
     };
-    let position = position
-        .filter(|i| !collection.access_paths()[*i].hidden())
-        .ok_or_else(unknown)?;
+    let (position, _) = found.ok_or_else(unknown)?;
     Ok(Wish::Index(position))
 }
