@@ -33,7 +33,8 @@ counters! {
 counters! {
     /// `metrics.queryExecutor` and `metrics.operation`.
     QueryCounters {
-        scanned, scanned_objects, collection_scans, non_tailable_scans, scan_and_order, write_conflicts, document_wait_us,
+        scanned, scanned_objects, collection_scans, non_tailable_scans,
+        scan_and_order, write_conflicts, document_wait_us,
     }
 }
 counters! {
