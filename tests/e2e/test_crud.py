@@ -217,6 +217,24 @@ def test_client_bulk_write_on_several_collections(db, client):
     assert sorted((e["idx"], e["code"]) for e in error.value.write_errors) == [(2, 11000), (3, 11000)]
 
 
+def test_client_bulk_write_to_collections_by_their_uuids(db, client):
+    db.create_collection("c")
+    stale = db.command("listCollections", filter={"name": "c"})["cursor"]["firstBatch"][0]["info"]["uuid"]
+    db.drop_collection("c")
+    db.create_collection("c")
+    uuid = db.command("listCollections", filter={"name": "c"})["cursor"]["firstBatch"][0]["info"]["uuid"]
+    places = [{"ns": f"{db.name}.c", "collectionUUID": stale}, {"ns": f"{db.name}.c", "collectionUUID": uuid}, {"ns": f"{db.name}.d"}]
+    writes = [{"insert": place, "document": {"_id": place}} for place in range(3)]
+    change = {"updateMods": {"$set": {"x": 1}}, "filter": {"_id": 1}}
+    writes += [{"update": 0, **change}, {"update": 1, **change}, {"delete": 0, "filter": {"_id": 1}}]
+    reply = client.admin.command({"bulkWrite": 1, "ops": writes, "nsInfo": places, "ordered": False})
+    assert [result.get("code", 0) for result in reply["cursor"]["firstBatch"]] == [361, 0, 0, 361, 0, 361]
+    refused = reply["cursor"]["firstBatch"][0]
+    assert (refused["db"], refused["expectedCollection"], refused["actualCollection"]) == (db.name, "c", None)
+    assert refused["collectionUUID"] == stale
+    assert (list(db.c.find()), list(db.d.find())) == ([{"_id": 1, "x": 1}], [{"_id": 2}])
+
+
 def test_duplicate_key_text_is_what_programs_parse(db):
     db.c.insert_one({"_id": 1})
     with pytest.raises(DuplicateKeyError) as error:

@@ -94,6 +94,22 @@ def test_tools_find_what_the_engine_counts_under_wiredtigers_names(client, db):
     assert ("pagesEvicted" in own) == (status["storageEngine"]["name"] in {"btree", "betree", "mmapv1"})
 
 
+def test_a_scan_is_counted_once_however_many_batches_it_has(client, db):
+    db.c.insert_many([{"_id": i, "a": i} for i in range(50)])
+
+    def scans():
+        counted = client.admin.command("serverStatus")["metrics"]["queryExecutor"]["collectionScans"]
+        own = next(db.c.aggregate([{"$collStats": {"queryExecStats": {}}}]))["queryExecStats"]["collectionScans"]
+        assert own["total"] == own["nonTailable"]
+        return counted["total"], counted["nonTailable"], own["total"]
+
+    before = scans()
+    assert len(list(db.c.find({"a": {"$gte": 0}}, batch_size=5))) == 50
+    db.c.update_one({"a": 7}, {"$set": {"b": 1}})
+    assert db.c.find_one({"_id": 7})["b"] == 1
+    assert tuple(after - earlier for after, earlier in zip(scans(), before)) == (2, 2, 2)
+
+
 def test_diagnostic_data_have_the_server_and_its_machine(client):
     """As exporters ask: with a string, and for every number in it."""
     data = client.admin.command("getDiagnosticData", "1")["data"]

@@ -32,7 +32,10 @@ counters! {
 }
 counters! {
     /// `metrics.queryExecutor` and `metrics.operation`.
-    QueryCounters { scanned, scanned_objects, collection_scans, scan_and_order, write_conflicts, document_wait_us }
+    QueryCounters {
+        scanned, scanned_objects, collection_scans, non_tailable_scans,
+        scan_and_order, write_conflicts, document_wait_us,
+    }
 }
 counters! {
     /// `metrics.query.planCache.classic`.
@@ -159,6 +162,17 @@ pub struct TopEntry {
     pub commands: Usage,
     /// By kind, for `latencyStats`.
     pub latencies: KindUsage,
+    /// For `queryExecStats`.
+    pub scans: Scans,
+}
+
+/// Operations that read a whole collection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scans {
+    /// All of them.
+    pub total: i64,
+    /// Those without a tailable cursor.
+    pub non_tailable: i64,
 }
 
 /// Of one namespace what [`Latencies`] are of all.
@@ -183,6 +197,7 @@ impl TopEntry {
             remove,
             commands,
             latencies,
+            scans: _,
         } = self;
         let KindUsage {
             reads,
@@ -257,6 +272,16 @@ impl Top {
         of_kind.add(time);
     }
 
+    /// Counts a scan of a namespace that has been counted before.
+    pub fn record_scan(&self, namespace: &str, is_tailable: bool) {
+        let hash = self.hash(namespace);
+        let mut shard = self.shard(hash).lock();
+        if let Some((_, entry)) = shard.find_mut(hash, |(name, _)| name == namespace) {
+            entry.scans.total += 1;
+            entry.scans.non_tailable += i64::from(!is_tailable);
+        }
+    }
+
     /// Forgets a dropped namespace.
     pub fn forget(&self, namespace: &str) {
         let hash = self.hash(namespace);
@@ -281,6 +306,8 @@ impl Top {
             into.time_us += from.time_us;
             into.count += from.count;
         }
+        entry.scans.total += figures.scans.total;
+        entry.scans.non_tailable += figures.scans.non_tailable;
     }
 
     /// A copy of one namespace's figures.

@@ -79,17 +79,25 @@ impl Invocation<'_> {
     /// `CollectionUUIDMismatch` (361), `TypeMismatch`, `InvalidUUID` (207).
     pub fn check_collection_uuid(&self, namespace: &Namespace, value: RawBsonRef<'_>) -> Result<()> {
         let uuid = self.arguments().uuid("collectionUUID", value)?;
+        self.check_collection_has(namespace, &uuid)
+    }
+
+    /// The collection of that name has to be the one with this UUID.
+    ///
+    /// # Errors
+    /// `CollectionUUIDMismatch` (361).
+    pub fn check_collection_has(&self, namespace: &Namespace, uuid: &[u8; 16]) -> Result<()> {
         let catalog = self.server.storage.catalog();
         let named = catalog.collection(namespace);
-        if named.is_some_and(|collection| collection.uuid() == uuid) {
+        if named.is_some_and(|collection| collection.uuid() == *uuid) {
             return Ok(());
         }
-        let actual = catalog.collection_by_uuid(&uuid);
-        let actual = actual.filter(|collection| collection.namespace().db() == self.database);
+        let actual = catalog.collection_by_uuid(uuid);
+        let actual = actual.filter(|collection| collection.namespace().db() == namespace.db());
         let actual = actual.map_or(Bson::Null, |collection| collection.namespace().collection().into());
         Err(CommandError {
             extra: Some(Box::new(doc! {
-                "db": self.database,
+                "db": namespace.db(),
                 "collectionUUID": Binary { subtype: BinarySubtype::Uuid, bytes: uuid.to_vec() },
                 "expectedCollection": namespace.collection(),
                 "actualCollection": actual,

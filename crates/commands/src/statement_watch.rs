@@ -72,7 +72,7 @@ impl<'s> StatementWatch<'s> {
         let time = server.env.clock.monotonic().saturating_sub(self.began);
         server.record_usage(self.namespace, self.kind.usage(), time);
         if call.report.plan_summary.text.starts_with("COLLSCAN") {
-            server.metrics.queries.collection_scans.add(1);
+            server.record_scan(Some(self.namespace), false);
         }
         let setting = server.profiler.get(self.namespace.db());
         let slow_ms = server.parameters.slow_ms.load(Ordering::Relaxed);

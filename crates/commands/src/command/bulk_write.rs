@@ -52,6 +52,20 @@ enum Operation<'a> {
     },
 }
 
+/// One element of `nsInfo`.
+struct Place {
+    namespace: Namespace,
+    /// The collection has to be the one with this UUID.
+    uuid: Option<[u8; 16]>,
+}
+
+impl Place {
+    fn check(&self, call: &Invocation<'_>) -> Result<()> {
+        self.uuid
+            .map_or(Ok(()), |uuid| call.check_collection_has(&self.namespace, &uuid))
+    }
+}
+
 /// Inserts that go in together at most: their errors are not counted as results before all of them have been tried.
 const RUN_DOCUMENTS_MAX: usize = 4096;
 /// Bytes of results behind which the command ends, as MongoDB's does by its `bulkWriteMaxRepliesSize`: as many as a
@@ -152,11 +166,11 @@ impl<'a> Options<'a> {
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let options = Options::parse(call)?;
-    let namespaces = namespaces(call)?;
+    let places = places(call)?;
     if call.transaction.is_some() {
-        namespaces
+        places
             .iter()
-            .try_for_each(|namespace| check_database_in_transaction(namespace.db()))?;
+            .try_for_each(|place| check_database_in_transaction(place.namespace.db()))?;
     }
     let documents = call
         .documents("ops")?
@@ -168,14 +182,14 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .iter()
         .enumerate()
         .map(|(index, document)| {
-            let mut operation = parse(document, &options, namespaces.len(), options.ids.of(index))?;
+            let mut operation = parse(document, &options, places.len(), options.ids.of(index))?;
             if let Operation::Update { statement, .. } | Operation::Delete { statement, .. } = &mut operation {
                 statement.is_one_of_many = are_many;
             }
             Ok(operation)
         })
         .collect::<Result<_>>()?;
-    let mut totals = carry_out(call, &namespaces, (&documents, &operations), &options)?;
+    let mut totals = carry_out(call, &places, (&documents, &operations), &options)?;
     call.report.n_inserted = Some(totals.inserted);
     call.report.n_matched = Some(totals.matched);
     call.report.n_modified = Some(totals.modified);
@@ -206,13 +220,13 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// What `bulkWrite` needs, on each of its collections.
 fn access(call: &Invocation<'_>) -> Result<bool> {
-    let namespaces = namespaces(call)?;
+    let places = places(call)?;
     for document in call.documents("ops")?.unwrap_or_default() {
         let Some((kind, namespace)) = document.into_iter().next().transpose()? else {
             continue;
         };
         let place = Arguments::of("bulkWrite.ops").non_negative(kind.as_str(), namespace)?;
-        let Some(namespace) = usize::try_from(place).ok().and_then(|place| namespaces.get(place)) else {
+        let Some(Place { namespace, .. }) = usize::try_from(place).ok().and_then(|place| places.get(place)) else {
             continue;
         };
         let needed: &[Action] = match kind.as_str() {
@@ -229,7 +243,7 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
     }
     let bypasses = asks_for_bypass(call.body)?;
     // Whoever names a collection may write to it in some way, even when no operation is about it.
-    Ok(namespaces.iter().all(|namespace| {
+    Ok(places.iter().all(|Place { namespace, .. }| {
         let target = Target::Collection(namespace.db(), namespace.collection());
         let writes = [Action::Insert, Action::Update, Action::Remove];
         writes.into_iter().any(|action| call.may(target, action))
@@ -237,22 +251,25 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
     }))
 }
 
-fn namespaces(call: &Invocation<'_>) -> Result<Vec<Namespace>> {
+fn places(call: &Invocation<'_>) -> Result<Vec<Place>> {
     let infos = call
         .documents("nsInfo")?
         .ok_or_else(|| missing_field("bulkWrite", "nsInfo"))?;
     infos
         .into_iter()
         .map(|info| {
-            let mut namespace = None;
+            let (mut namespace, mut uuid) = (None, None);
             let arguments = Arguments::of("bulkWrite.nsInfo");
             arguments.each(info, |name, value| {
-                if name == "ns" {
-                    namespace = Some(Namespace::parse(arguments.string(name, value)?)?);
+                match name {
+                    "ns" => namespace = Some(Namespace::parse(arguments.string(name, value)?)?),
+                    "collectionUUID" => uuid = Some(arguments.uuid(name, value)?),
+                    _ => return Ok(false),
                 }
-                Ok(name == "ns")
+                Ok(true)
             })?;
-            namespace.ok_or_else(|| missing_field("bulkWrite.nsInfo", "ns"))
+            let namespace = namespace.ok_or_else(|| missing_field("bulkWrite.nsInfo", "ns"))?;
+            Ok(Place { namespace, uuid })
         })
         .collect()
 }
@@ -312,7 +329,7 @@ fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize
 
 fn carry_out(
     call: &mut Invocation<'_>,
-    namespaces: &[Namespace],
+    places: &[Place],
     (documents, operations): (&[&RawDocument], &[Operation<'_>]),
     options: &Options<'_>,
 ) -> Result<Totals> {
@@ -356,11 +373,14 @@ fn carry_out(
                     refused_each: true,
                     is_one_of_many,
                 };
-                insert_run(call, &namespaces[*namespace], &batch, first, errors_only, &mut totals)?;
+                insert_run(call, &places[*namespace], &batch, first, errors_only, &mut totals)?;
             }
             Operation::Update { namespace, statement } => {
-                let namespace = &namespaces[*namespace];
-                let done = check_writable(call, namespace)
+                let place = &places[*namespace];
+                let namespace = &place.namespace;
+                let done = place
+                    .check(call)
+                    .and_then(|()| check_writable(call, namespace))
                     .and_then(|()| update::run_counted(call, namespace, documents[first], statement));
                 match done {
                     Ok(done) => {
@@ -383,9 +403,12 @@ fn carry_out(
                 }
             }
             Operation::Delete { namespace, statement } => {
-                let namespace = &namespaces[*namespace];
+                let place = &places[*namespace];
+                let namespace = &place.namespace;
                 let mut deleted = 0;
-                let done = check_writable(call, namespace)
+                let done = place
+                    .check(call)
+                    .and_then(|()| check_writable(call, namespace))
                     .and_then(|()| delete::run_counted(call, namespace, documents[first], statement, &mut deleted));
                 totals.deleted += deleted;
                 match done {
@@ -405,12 +428,18 @@ fn carry_out(
 /// Inserts into one collection that follow each other go in together, and are counted and told together.
 fn insert_run(
     call: &mut Invocation<'_>,
-    namespace: &Namespace,
+    place: &Place,
     batch: &InsertBatch<'_>,
     first: usize,
     errors_only: bool,
     totals: &mut Totals,
 ) -> Result<()> {
+    let namespace = &place.namespace;
+    if let Err(error) = place.check(call) {
+        call.report.has_write_errors = true;
+        let failed = if batch.ordered { 1 } else { batch.documents.len() };
+        return (first..first + failed).try_for_each(|index| totals.failed(index, error.clone(), Document::new()));
+    }
     let mut errors = WriteErrors::new();
     // What a run before this one has inserted is not of this one.
     call.report.n_inserted = None;

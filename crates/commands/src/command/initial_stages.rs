@@ -10,6 +10,7 @@ use super::{sessions, timeseries};
 use crate::arguments::Arguments;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
+use crate::metrics::{Scans, Usage};
 use crate::reply::narrowed;
 use crate::rights::Rights;
 use bson::raw::{CStr, RawBsonRef, RawDocument};
@@ -111,20 +112,17 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
             other => other.into(),
         })?,
     };
+    // What is done to a time-series collection is counted under its own name.
+    let own = namespace.collection().strip_prefix(storage::BUCKETS_PREFIX);
+    let own = own.map(|own| Namespace::new(namespace.db(), own)).transpose()?;
+    let counted = own.as_ref().unwrap_or(namespace).as_str();
+    let top = call.server.metrics.top.get(counted);
     let arguments = Arguments::of("$collStats");
     arguments.each(options, |name, value| {
         match name {
             "latencyStats" => {
                 check_options(arguments.document(name, value)?, "histograms")?;
-                // What is done to a time-series collection is counted under its own name.
-                let own = namespace.collection().strip_prefix(storage::BUCKETS_PREFIX);
-                let counted = own.map(|own| Namespace::new(namespace.db(), own)).transpose()?;
-                let top = call
-                    .server
-                    .metrics
-                    .top
-                    .get(counted.as_ref().unwrap_or(namespace).as_str());
-                let usage = |usage: crate::metrics::Usage| doc! { "latency": usage.time_us, "ops": usage.count };
+                let usage = |usage: Usage| doc! { "latency": usage.time_us, "ops": usage.count };
                 // Of transactions only the server as a whole keeps figures.
                 let none = doc! { "latency": 0_i64, "ops": 0_i64 };
                 document.insert(
@@ -165,7 +163,14 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
                 check_options(arguments.document(name, value)?, "")?;
                 document.insert(name, narrowed(stats.count as i64));
             }
-            "queryExecStats" => return Err(CommandError::not_implemented("$collStats.queryExecStats")),
+            "queryExecStats" => {
+                check_options(arguments.document(name, value)?, "")?;
+                let Scans { total, non_tailable } = top.scans;
+                document.insert(
+                    name,
+                    doc! { "collectionScans": { "total": total, "nonTailable": non_tailable } },
+                );
+            }
             _ => return Ok(false),
         }
         Ok(true)

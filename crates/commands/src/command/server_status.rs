@@ -391,7 +391,10 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
         "queryExecutor": {
             "scanned": queries.scanned.get(),
             "scannedObjects": queries.scanned_objects.get(),
-            "collectionScans": { "total": queries.collection_scans.get() },
+            "collectionScans": {
+                "nonTailable": queries.non_tailable_scans.get(),
+                "total": queries.collection_scans.get(),
+            },
         },
         "ttl": {
             "deletedDocuments": storage.ttl_deleted as i64,

@@ -8,7 +8,7 @@ use crate::operation_entry::{COMMAND_BYTES_MAX, OperationEntry, ReplyEntry, Tell
 use crate::profiler::COLLECTION;
 use crate::server::Server;
 use crate::shown_command::{Sequences, ShownCommand, shown_namespace};
-use bson::raw::RawDocument;
+use bson::raw::{RawBsonRef, RawDocument};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::Namespace;
@@ -51,8 +51,13 @@ impl Call<'_> {
         metrics.queries.scan_and_order.add(counters.has_sort_stage.get());
         metrics.plan_cache.add(counters);
         metrics.blocking.add(counters);
-        if !is_told_by_statement && invocation.report.plan_summary.text.starts_with("COLLSCAN") {
-            metrics.queries.collection_scans.add(1);
+        // A scan is one, in however many batches it is read.
+        if !is_told_by_statement
+            && kind != OperationKind::GetMore
+            && invocation.report.plan_summary.text.starts_with("COLLSCAN")
+        {
+            let is_tailable = matches!(invocation.body.get("tailable"), Ok(Some(RawBsonRef::Boolean(true))));
+            server.record_scan(invocation.report.namespace.as_ref(), is_tailable);
         }
         if let Some(n) = invocation.report.n_returned {
             metrics.documents.returned.add(n);
@@ -139,5 +144,15 @@ impl Server {
         let catalog = self.storage.catalog();
         let exists = || catalog.collection(namespace).is_some() || catalog.view(namespace).is_some();
         self.metrics.top.record(namespace.as_str(), usage, time, exists);
+    }
+
+    /// Counts an operation that read a whole collection, and that [`Server::record_usage`] has counted.
+    pub(crate) fn record_scan(&self, namespace: Option<&Namespace>, is_tailable: bool) {
+        let queries = &self.metrics.queries;
+        queries.collection_scans.add(1);
+        queries.non_tailable_scans.add(u64::from(!is_tailable));
+        if let Some(namespace) = namespace {
+            self.metrics.top.record_scan(namespace.as_str(), is_tailable);
+        }
     }
 }

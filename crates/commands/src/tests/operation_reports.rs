@@ -430,6 +430,57 @@ fn latencies(bench: &Bench, collection: &str) -> (i64, i64, i64) {
     (ops("reads"), ops("writes"), ops("commands"))
 }
 
+/// A scan was counted again with each batch of its cursor.
+#[test]
+fn a_scan_is_counted_once() {
+    let bench = Bench::new();
+    let documents: Vec<_> = (0..10).map(|n| doc! { "_id": n }).collect();
+    bench.insert("c", &documents);
+    bench.ok(doc! { "create": "tail", "capped": true, "size": 4096 });
+    bench.insert("tail", &documents);
+    let server = || {
+        let status = succeeded(bench.admin(doc! { "serverStatus": 1 }));
+        let executor = status
+            .get_document("metrics")
+            .unwrap()
+            .get_document("queryExecutor")
+            .unwrap();
+        let scans = executor.get_document("collectionScans").unwrap();
+        (scans.get_i64("total").unwrap(), scans.get_i64("nonTailable").unwrap())
+    };
+    let of = |collection: &str| {
+        let stats = bench.aggregate(collection, &[doc! { "$collStats": { "queryExecStats": {} } }]);
+        let scans = stats[0].get_document("queryExecStats").unwrap();
+        let scans = scans.get_document("collectionScans").unwrap();
+        (scans.get_i64("total").unwrap(), scans.get_i64("nonTailable").unwrap())
+    };
+    let read = |command: Document| {
+        let collection = command.get_str("find").unwrap().to_owned();
+        let mut cursor = bench.ok(command).get_document("cursor").unwrap().get_i64("id").unwrap();
+        for _ in 0..3 {
+            let more = bench.ok(doc! { "getMore": cursor, "collection": collection.as_str(), "batchSize": 2 });
+            cursor = more.get_document("cursor").unwrap().get_i64("id").unwrap();
+        }
+    };
+    let (total, others) = server();
+    read(doc! { "find": "c", "batchSize": 2 });
+    read(doc! { "find": "tail", "batchSize": 2, "tailable": true });
+    bench.ok(doc! { "find": "c", "filter": { "_id": 1 } });
+    assert_eq!(server(), (total + 2, others + 1));
+    assert_eq!((of("c"), of("tail")), ((1, 1), (1, 0)));
+
+    let change = doc! { "q": { "x": 1 }, "u": { "$set": { "x": 2 } } };
+    bench.ok(doc! { "update": "c", "updates": [change.clone(), change] });
+    assert_eq!(of("c"), (3, 3));
+    bench.ok(doc! { "delete": "c", "deletes": [{ "q": { "_id": 1 }, "limit": 1 }] });
+    assert_eq!(of("c"), (3, 3));
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    assert_eq!(
+        bench.aggregate_code("v", &[doc! { "$collStats": { "queryExecStats": {} } }]),
+        166
+    );
+}
+
 fn counts(of: &[(&str, i64)]) -> Vec<(String, i64)> {
     of.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }

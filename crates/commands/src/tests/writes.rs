@@ -371,6 +371,67 @@ fn writes_to_a_collection_by_its_uuid() {
     assert_eq!(ids, [2, 3, 4, 5]);
 }
 
+/// In a `bulkWrite` each entry of `nsInfo` may name its collection by a UUID, also two of them the same one.
+#[test]
+fn bulk_writes_to_collections_by_their_uuids() {
+    let bench = three();
+    bench.insert("d", &[doc! { "_id": 1 }]);
+    let listed = super::first_batch(&bench.ok(doc! { "listCollections": 1, "filter": { "name": "c" } }));
+    let uuid = listed[0].get_document("info").unwrap().get("uuid").unwrap().clone();
+    let places = [
+        doc! { "ns": "test.c", "collectionUUID": uuid.clone() },
+        doc! { "ns": "test.d" },
+        doc! { "ns": "test.d", "collectionUUID": uuid.clone() },
+        doc! { "ns": "test.none", "collectionUUID": uuid.clone() },
+        doc! { "ns": "other.c", "collectionUUID": uuid.clone() },
+    ];
+    let set = doc! { "$set": { "x": 1 } };
+    let bulk = |ordered: bool| {
+        succeeded(bench.admin(
+            doc! { "bulkWrite": 1, "ordered": ordered, "nsInfo": places.to_vec(), "ops": [
+                { "insert": 1, "document": { "_id": 2 } },
+                { "insert": 2, "document": { "_id": 3 } },
+                { "insert": 2, "document": { "_id": 4 } },
+                { "update": 2, "filter": { "_id": 1 }, "updateMods": set.clone() },
+                { "update": 3, "filter": { "_id": 1 }, "updateMods": set.clone(), "upsert": true },
+                { "delete": 2, "filter": { "_id": 1 } },
+                { "insert": 4, "document": { "_id": 5 } },
+                { "insert": 0, "document": { "_id": 5 } },
+                { "update": 0, "filter": { "_id": 1 }, "updateMods": set.clone() },
+                { "delete": 0, "filter": { "_id": 2 } },
+            ] },
+        ))
+    };
+    let codes = |reply: &Document| -> Vec<_> {
+        super::first_batch(reply)
+            .iter()
+            .map(|result| result.get_i32("code").unwrap_or(0))
+            .collect()
+    };
+    let reply = bulk(false);
+    assert_eq!(codes(&reply), [0, 361, 361, 361, 361, 361, 361, 0, 0, 0]);
+    let results = super::first_batch(&reply);
+    let actual = |place: usize| {
+        (
+            results[place].get("expectedCollection"),
+            results[place].get("actualCollection"),
+        )
+    };
+    assert_eq!(actual(1), (Some(&"d".into()), Some(&"c".into())));
+    assert_eq!(actual(6), (Some(&"c".into()), Some(&Bson::Null)));
+    assert_eq!(bench.find("d", doc! {}), [doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    assert_eq!(bench.ok(doc! { "count": "none" }), doc! { "n": 0 });
+    let ids: Vec<_> = bench
+        .find("c", doc! {})
+        .iter()
+        .map(|found| found.get_i32("_id").unwrap())
+        .collect();
+    assert_eq!(ids, [1, 3, 5]);
+
+    bench.ok(doc! { "delete": "d", "deletes": [{ "q": { "_id": 2 }, "limit": 1 }] });
+    assert_eq!(codes(&bulk(true)), [0, 361]);
+}
+
 /// Where the filter matched says nothing of the document after the change.
 #[test]
 fn a_positional_projection_is_of_the_document_before() {
