@@ -298,8 +298,8 @@ impl Applier {
             self.split(tree, leaf, at_end);
         }
         if !Leaf::has_room(&leaf.state.lock()) {
-            // Its image is on the way to disk, and nothing in it is published that could be consolidated: the thread
-            // that writes it needs a processor, perhaps this one.
+            // Its image is on the way to disk, and nothing in it is published that could be consolidated, or all of it
+            // is too much for one image: the thread that writes it needs a processor, perhaps this one.
             rcu::yield_now();
         }
         Ok(())

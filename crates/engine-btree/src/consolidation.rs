@@ -10,8 +10,10 @@
 use crate::delta::{Arena, Entry, Order};
 use crate::fill::Fill;
 use crate::large_values::LargeOwner;
-use crate::leaf::{Base, LeafView};
-use crate::page::{CellValue, KeyParts, LargeRef, LeafBuilder, LeafImage, NewValue, shortest_separator};
+use crate::leaf::{Base, LeafState, LeafView};
+use crate::page::{
+    CellValue, KeyParts, LEAF_ROW_BYTES_MAX, LargeRef, LeafBuilder, LeafImage, NewValue, shortest_separator,
+};
 use crate::version::{Change, Ground, SEQ_MAX, Value, Version, chain_of, change_bytes, see_from, sum};
 use engine::Seq;
 use rcu::Guard;
@@ -21,6 +23,9 @@ use std::sync::Arc;
 
 /// Retained entries of one piece, at most about: half of what a delta holds.
 const RETAINED_MAX: usize = crate::delta::WRITES_MAX / 2;
+
+/// Rows that a leaf may have whose split has to wait: a block has room for no more than half of what an image has.
+const UNSPLIT_BYTES_MAX: usize = LEAF_ROW_BYTES_MAX / 4;
 
 /// What a consolidation shall do.
 pub(crate) struct ConsolidationPlan<'a> {
@@ -133,6 +138,30 @@ pub(crate) fn row_bytes(view: &LeafView, large_bytes_min: usize, guard: &Guard) 
         };
     }
     total
+}
+
+/// Whether an image of the leaf, as of whatever position, could have so many bytes that it has to be in pieces: keys of
+/// a few MiB each. Under its lock.
+pub(crate) fn is_huge(view: &LeafView, state: &LeafState, large_bytes_min: usize, guard: &Guard) -> bool {
+    view.rows_at_most(state) > UNSPLIT_BYTES_MAX && image_bytes_max(view, large_bytes_min, guard) > UNSPLIT_BYTES_MAX
+}
+
+/// No image of the leaf, as of whatever position, has more.
+fn image_bytes_max(view: &LeafView, large_bytes_min: usize, guard: &Guard) -> usize {
+    let base = match &view.base {
+        Base::Image(image) => image.row_bytes(),
+        Base::Empty | Base::OnDisk(_) => 0,
+    };
+    (0..view.order.len()).fold(base, |total, at| {
+        let entry = view.entry(at);
+        let versions = std::iter::successors(entry.chain.head(guard), |version| version.older(guard));
+        let values = versions.map(|version| match &version.change {
+            Change::Put(value) => value.bytes().min(large_bytes_min),
+            Change::Add(_) => size_of::<i64>(),
+            Change::Delete | Change::AsBase => 0,
+        });
+        total + entry.key.len() + values.max().unwrap_or(0)
+    })
 }
 
 /// What `at` sees of a key whose versions from `head` on it may see: its value and since when it is so (`ZERO`: since

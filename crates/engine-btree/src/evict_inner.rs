@@ -131,11 +131,12 @@ impl InnerEviction {
         let leaves = self.cache.clock_list().len().max(1);
         hand.behind += passed * self.count();
         let looks = (hand.behind / leaves).min(STEP);
-        hand.behind %= leaves;
-        match looks {
-            0 => Ok(0),
-            _ => self.look_at(hand, looks),
+        // Some at a time: those that are dirty are written together.
+        if looks < LOCKED_MAX {
+            return Ok(0);
         }
+        hand.behind %= leaves;
+        self.look_at(hand, looks)
     }
 
     /// The hand, where inner nodes are many and nobody else has it.

@@ -40,6 +40,10 @@ const WRITES_PART: u64 = 16;
 const FREE_PATIENCE: Duration = Duration::from_millis(5);
 /// Less than one part in so many of the limit is no gain: leaves that are written shrink and grow by a few bytes.
 const GAIN_PART: u64 = 16_384;
+/// So much always is: a step of a few leaves gives no more, however large the cache.
+const GAIN_BYTES: u64 = 64 << 10;
+/// Leaves that may be passed in vain to make room that need not be there yet.
+const SLACK_LOOKS_MAX: usize = 4 * STEP;
 
 /// See the module.
 pub(crate) struct Evictor {
@@ -87,9 +91,10 @@ impl Evictor {
         // as there is something to be had, it is taken.
         let mut in_vain = 0;
         let floor = loop {
-            // A little more than there has to be, as long as that comes by itself: else the next page that is read would
-            // be the next to wake this.
-            if !cache.is_short() && (in_vain > 0 || budget.has_slack()) {
+            // A little more than there has to be, as long as that comes easily: else the next page that is read would be
+            // the next to wake this.
+            let is_short = cache.is_short();
+            if !is_short && (in_vain > SLACK_LOOKS_MAX || budget.has_slack()) {
                 break None;
             }
             let looks = (ROUNDS_MAX * cache.clock_list().len()).max(INNER_ROUNDS_MAX * self.inner.count());
@@ -100,21 +105,21 @@ impl Evictor {
             cache.look_at_heap();
             // Where leaves have nothing to give, compressed blocks go before anything is written; and where much is
             // written they have taken more than that leaves them.
-            if in_vain > 0 && budget.used(Use::Deltas) > budget.limit() / WRITES_PART {
+            if is_short && in_vain > 0 && budget.used(Use::Deltas) > budget.limit() / WRITES_PART {
                 budget.give_writes_room();
             }
             cache.trim_blocks(if in_vain > 0 { budget.excess() } else { 0 });
             if !cache.is_short() && budget.has_slack() {
                 continue;
             }
-            let write = cache.deltas_excess() > 0 || in_vain > STEP;
+            let write = cache.deltas_excess() > 0 || cache.is_short() && in_vain > STEP;
             let freed = self.evict_leaves(write)?
                 + match in_vain < cache.clock_list().len() {
                     true => self.inner.keep_pace(LOOKS_MAX)?,
                     false => self.inner.evict()?,
                 };
             cache.free_replaced_in_background(FREE_PATIENCE);
-            if freed as u64 > budget.limit() / GAIN_PART {
+            if freed as u64 > (budget.limit() / GAIN_PART).min(GAIN_BYTES) {
                 in_vain = 0;
             } else {
                 in_vain += STEP;

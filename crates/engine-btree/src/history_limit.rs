@@ -3,6 +3,7 @@
 //! checkpoint's for one, are never ended: they go by themselves.
 
 use crate::cache::PageCache;
+use crate::consolidation::is_huge;
 use crate::consolidator::Consolidator;
 use crate::counters::Counters;
 use crate::foundation::Foundation;
@@ -155,7 +156,8 @@ impl HistoryLimit {
             let mut state = leaf.state.lock();
             let view = leaf.view.load(&guard);
             if !view.retired && state.undo_bytes > 0 {
-                if matches!(view.base, Base::OnDisk(_)) {
+                // One that is huge has a split before it, which makes its images.
+                if matches!(view.base, Base::OnDisk(_)) || is_huge(view, &state, tree.shape.large_bytes_min, &guard) {
                     self.consolidator.prune(&tree, &leaf, &mut state, &horizon, &guard);
                 } else {
                     let _ = self

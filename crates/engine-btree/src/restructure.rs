@@ -15,12 +15,12 @@
 
 use crate::cache::PageCache;
 use crate::catalog::Catalog;
-use crate::consolidation::{Consolidated, Piece, row_bytes};
+use crate::consolidation::{Consolidated, Piece, is_huge};
 use crate::consolidator::{Consolidator, NotConsolidated, tombstone_after};
 use crate::counters::Counters;
 use crate::foundation::Foundation;
 use crate::leaf::{Base, Leaf, LeafState, LeafView, base_bytes};
-use crate::page::{LEAF_ROW_BYTES_MAX, LeafBuilder, LeafImage};
+use crate::page::{LeafBuilder, LeafImage};
 use crate::readers::Readers;
 use crate::running::{CheckpointPosition, RunningCheckpoint};
 use crate::tree::{Child, Fence, Replaced, Target, Tree};
@@ -29,9 +29,6 @@ use engine::Seq;
 use rcu::{Guard, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Rows that a leaf may have whose split has to wait: a block has room for no more than half of what an image has.
-const UNSPLIT_BYTES_MAX: usize = LEAF_ROW_BYTES_MAX / 4;
 
 /// What became of a leaf that was to be split.
 pub(crate) enum Split {
@@ -163,9 +160,7 @@ impl Structure {
         if let Base::OnDisk(address) = view.base {
             return Split::OnDisk(address);
         }
-        // Keys of a few MiB each: all of them together would be more than an image can have.
-        let is_huge = view.rows_at_most(&state) > UNSPLIT_BYTES_MAX
-            && row_bytes(view, tree.shape.large_bytes_min, &guard) > UNSPLIT_BYTES_MAX;
+        let is_huge = is_huge(view, &state, tree.shape.large_bytes_min, &guard);
         if state.writing.is_some() && is_huge {
             return Split::NotNeeded;
         }
@@ -391,6 +386,7 @@ mod tests {
     use super::*;
     use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
+    use crate::page::LEAF_ROW_BYTES_MAX;
     use engine::Engine as _;
 
     /// A worker was about to split a leaf when the table's root was taken out: the leaves that it made were the root of
