@@ -127,6 +127,10 @@ impl CopyPlace {
     /// # Errors
     /// Those of files.
     pub fn complete(&self, fs: &dyn FileSystem, instance: &[u8; 16]) -> Result<()> {
+        // Neither may outlast the marker: a start would go on with a copy that has been moved away, or take what is in
+        // the data's place for its own. The instance's name syncs that they are gone.
+        remove_file(fs, &self.root.join(BEGUN))?;
+        remove_file(fs, &self.root.join(EMPTIED))?;
         write_instance(fs, &self.root, instance)?;
         for inner in [&self.engine, &self.journal] {
             fs.sync_directory(inner).map_err(io("sync", inner))?;
@@ -218,19 +222,33 @@ impl CopyPlace {
     }
 }
 
-/// Removes what is in a folder, and makes one that is not there. A link to another folder within it goes, and what
-/// that holds stays.
+/// Removes what is in a folder, and makes one that is not there. A link within it goes, and what it leads to stays. What
+/// a file system keeps for itself is not looked at: it may be another user's.
 fn empty(fs: &dyn FileSystem, folder: &Path) -> std::io::Result<()> {
     fs.create_directory_all(folder)?;
     for name in fs.list(folder)? {
+        if name == Path::new(LOST_AND_FOUND) {
+            continue;
+        }
         let path = folder.join(&name);
-        match is_folder(fs, &path)? {
-            true if name == Path::new(LOST_AND_FOUND) => {}
-            true => fs.remove_directory_all(&path)?,
-            false => fs.remove_file(&path)?,
+        match fs.remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::IsADirectory => remove_folder(fs, &path)?,
+            removed => removed?,
         }
     }
     fs.sync_directory(folder)
+}
+
+/// Removes a folder with what is in it. One that is a disk of its own cannot go, and stays empty.
+fn remove_folder(fs: &dyn FileSystem, folder: &Path) -> std::io::Result<()> {
+    empty(fs, folder)?;
+    if !fs.list(folder)?.is_empty() {
+        return Ok(());
+    }
+    match fs.remove_directory_all(folder) {
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Whether a name is that of a folder, or of a link to one.
@@ -246,14 +264,27 @@ fn is_folder(fs: &dyn FileSystem, path: &Path) -> std::io::Result<bool> {
 /// Moves what is in one folder to another, durably. To be repeated where it was cut short.
 fn move_content(fs: &dyn FileSystem, from: &Path, to: &Path) -> std::io::Result<()> {
     fs.create_directory_all(to)?;
+    // Its own name comes first: what goes there is nowhere else then.
+    if let Some(folder) = to.parent() {
+        fs.sync_directory(folder)?;
+    }
     for name in fs.list(from)? {
         let (from, to) = (from.join(&name), to.join(&name));
         match fs.rename(&from, &to) {
-            Err(error) if error.kind() == ErrorKind::CrossesDevices => move_across(fs, &from, &to)?,
+            Err(error) if is_in_the_way(&error) => move_across(fs, &from, &to)?,
             renamed => renamed?,
         }
     }
     fs.sync_directory(to)
+}
+
+/// Whether a name could not be moved to another disk, or not to a folder that stays: a disk of its own, or one that
+/// holds something already.
+fn is_in_the_way(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::CrossesDevices | ErrorKind::ResourceBusy | ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists
+    )
 }
 
 /// Moves a file or a folder to another disk. What a former attempt has brought there is brought once more.

@@ -207,6 +207,48 @@ fn a_copy_that_is_complete_takes_the_place_of_the_data() {
     }
 }
 
+/// The former data go, and with them links, but not what those lead to, nor what a file system keeps for itself: that may
+/// be another user's, and unreadable.
+#[test]
+fn a_copy_replaces_the_data_and_nothing_else() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, fs) = (directory.path(), RealFs::new());
+    let opened = open(path, "inMemory").unwrap();
+    let place = opened.copy_place("inMemory");
+    place.begin(&fs).unwrap();
+    std::fs::write(place.engine.join("data"), "copy").unwrap();
+    let begun = BegunCopy {
+        source: "localhost:27017".to_owned(),
+        copy: 7,
+        instance: [7; 16],
+        file: 0,
+        offset: 0,
+    };
+    place.note_begun(&fs, &begun).unwrap();
+    let staged = path.join("initial-sync");
+    // Of a start that was cut short.
+    std::fs::write(staged.join("emptied"), "").unwrap();
+    place.complete(&fs, &[7; 16]).unwrap();
+    assert!(!staged.join("emptied").exists() && !staged.join("begun.bson").exists());
+    let engine = path.join("inMemory");
+    std::fs::write(elsewhere.path().join("kept"), "kept").unwrap();
+    symlink(elsewhere.path(), engine.join("link")).unwrap();
+    std::fs::create_dir_all(engine.join("folder/within")).unwrap();
+    std::fs::write(engine.join("folder/within/data"), "former").unwrap();
+    let private = engine.join("lost+found");
+    std::fs::create_dir_all(&private).unwrap();
+    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0)).unwrap();
+    opened.close().unwrap();
+    let opened = open(path, "inMemory");
+    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let opened = opened.unwrap();
+    assert!(opened.was_replaced && !staged.exists());
+    assert_eq!(fs.list(&engine).unwrap(), ["data", "lost+found"].map(PathBuf::from));
+    assert_eq!(fs.list(elsewhere.path()).unwrap(), ["kept"].map(PathBuf::from));
+    opened.close().unwrap();
+}
+
 /// A copy that somebody can go on with outlasts a start; one of which nobody knows how does not.
 #[test]
 fn a_copy_that_was_begun_is_kept() {
