@@ -33,7 +33,7 @@ pub(crate) struct Applier {
     last: Seq,
     horizon: Horizon,
     residue: VecDeque<(Seq, Left)>,
-    /// Rows of dropped tables, being freed.
+    /// Rows of dropped tables, being freed. Until they are, they count in [`Shared::memory_bytes`].
     graves: Vec<RowMap>,
     /// Memory of what was left behind, and what it may take.
     history_bytes: usize,
@@ -212,8 +212,13 @@ impl Applier {
 
     /// Works off up to `budget` entries. Returns true when more could be done at once.
     fn sweep(&mut self, shared: &Shared, budget: usize) -> bool {
-        if self.graves.last_mut().is_some_and(|grave| !grave.free_some(budget)) {
-            self.graves.pop();
+        if let Some(grave) = self.graves.last_mut() {
+            let before = grave.memory_bytes();
+            let has_more = grave.free_some(budget);
+            shared.forget_memory(before - grave.memory_bytes());
+            if !has_more {
+                self.graves.pop();
+            }
         }
         for _ in 0..budget.min(self.residue.len()) {
             match self.residue.front() {

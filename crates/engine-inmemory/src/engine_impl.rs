@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::options::InMemoryOptions;
 use crate::shared::Shared;
 use crate::snapshot::InMemorySnapshot;
-use crate::table::{RowMap, Table};
+use crate::table::{ROW_BYTES, RowMap, Table};
 use bytes::Bytes;
 use engine::{
     Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo, ErrorKind,
@@ -241,8 +241,10 @@ impl Engine for InMemoryEngine {
         let Some(bytes_max) = self.memory_bytes_max else {
             return Ok(());
         };
-        let is_full = || self.shared.memory_bytes() + bytes as u64 > bytes_max;
-        // What was deleted may wait for a batch to come and clear it away, and none comes where all are refused.
+        let row_bytes = bytes.saturating_add(ROW_BYTES) as u64;
+        let is_full = || self.shared.memory_bytes().saturating_add(row_bytes) > bytes_max;
+        // What was deleted or dropped may wait for a batch to come and clear it away, and none comes where all are
+        // refused.
         while is_full() && self.applier.lock().sweep_slice(&self.shared) {}
         match is_full() {
             false => Ok(()),
@@ -269,12 +271,11 @@ impl Engine for InMemoryEngine {
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
         let tables = self.shared.all_tables();
-        let (mut rows, mut data_bytes, mut memory_bytes) = (0, 0, 0);
+        let (mut rows, mut data_bytes) = (0, 0);
         for table in &tables {
             let size = table.size();
             rows += size.rows;
             data_bytes += size.bytes;
-            memory_bytes += size.memory_bytes as u64;
         }
         let (snapshots, oldest) = self.shared.pins.open();
         let (pending, history_bytes, ended) = {
@@ -283,7 +284,7 @@ impl Engine for InMemoryEngine {
         };
         let published = self.shared.pins.published();
         let mut number = |name: &str, value: u64| sink(name, StatValue::Number(value as i64));
-        number("cache.bytes", memory_bytes);
+        number("cache.bytes", self.shared.memory_bytes());
         if let Some(bytes_max) = self.memory_bytes_max {
             number("cache.maxBytes", bytes_max);
         }
@@ -411,30 +412,33 @@ mod tests {
         engine.publish(Seq(seq));
     }
 
-    /// The option had no effect: the server grew until the system ended it.
-    #[test]
-    fn rows_come_until_the_bound_is_reached_and_again_when_some_have_gone() {
-        const ROW_BYTES: usize = 10_000;
-        let engine = bounded();
-        let spec = TableSpec {
+    fn records() -> TableSpec {
+        TableSpec {
             kind: TableKind::Records,
             name: "db.c".into(),
             compressor: None,
-        };
-        apply(&engine, 1, |batch| batch.create_table(TABLE, spec));
+        }
+    }
+
+    /// The option had no effect: the server grew until the system ended it.
+    #[test]
+    fn rows_come_until_the_bound_is_reached_and_again_when_some_have_gone() {
+        const VALUE_BYTES: usize = 10_000;
+        let engine = bounded();
+        apply(&engine, 1, |batch| batch.create_table(TABLE, records()));
         let key = |number: u64| number.to_be_bytes().to_vec();
         let mut rows = 0;
         let refused = loop {
-            match engine.check_growth(TABLE, ROW_BYTES) {
+            match engine.check_growth(TABLE, VALUE_BYTES) {
                 Ok(()) => apply(&engine, 2 + rows, |batch| {
-                    batch.put(TABLE, key(rows), vec![7; ROW_BYTES])
+                    batch.put(TABLE, key(rows), vec![7; VALUE_BYTES])
                 }),
                 Err(error) => break error,
             }
             rows += 1;
         };
         assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
-        assert!((95..105).contains(&rows), "{rows} rows of {ROW_BYTES} bytes");
+        assert!((95..105).contains(&rows), "{rows} rows of {VALUE_BYTES} bytes");
         let stats = engine.common_stats();
         assert_eq!(stats.cache_bytes_max, Some(BYTES_MAX));
         assert!(stats.cache_bytes.is_some_and(|bytes| bytes <= BYTES_MAX));
@@ -443,9 +447,41 @@ mod tests {
         apply(&engine, 1000, |batch| {
             batch.delete_range(TABLE, engine::KeyRange::all())
         });
-        assert!(engine.check_growth(TABLE, ROW_BYTES).is_err());
+        assert!(engine.check_growth(TABLE, VALUE_BYTES).is_err());
         drop(snapshot);
-        engine.check_growth(TABLE, ROW_BYTES).expect("there is room");
+        engine.check_growth(TABLE, VALUE_BYTES).expect("there is room");
         assert_eq!(engine.common_stats().cache_bytes, Some(0));
+    }
+
+    /// There seemed to be room for as much again before any of it was freed.
+    #[test]
+    fn rows_of_a_dropped_table_count_until_they_are_freed() {
+        const ROWS: u64 = 3000;
+        let engine = bounded();
+        apply(&engine, 1, |batch| batch.create_table(TABLE, records()));
+        apply(&engine, 2, |batch| {
+            (0..ROWS).for_each(|number| batch.put(TABLE, number.to_be_bytes().to_vec(), vec![7; 100]));
+        });
+        let memory = || engine.shared.memory_bytes();
+        let sweep = || engine.applier.lock().sweep_slice(&engine.shared);
+        let row = memory() / ROWS;
+        assert_eq!(memory(), row * ROWS);
+        apply(&engine, 3, |batch| batch.drop_table(TABLE));
+        assert_eq!(memory(), row * ROWS);
+        assert!(sweep(), "the table goes, and its rows are still there");
+        assert_eq!((engine.shared.all_tables().len(), memory()), (0, row * ROWS));
+        assert!(sweep());
+        let left = memory();
+        assert!(0 < left && left < row * ROWS, "{left} bytes");
+        engine.stats(&mut |name, value| {
+            assert!(name != "cache.bytes" || value == StatValue::Number(left as i64));
+        });
+        // No batch has to come for the rest.
+        engine
+            .check_growth(TABLE, BYTES_MAX as usize - ROW_BYTES)
+            .expect("there is room");
+        assert_eq!((memory(), sweep()), (0, false));
+        let error = engine.check_growth(TABLE, usize::MAX).expect_err("more than the bound");
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace);
     }
 }

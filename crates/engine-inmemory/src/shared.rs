@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) struct Shared {
     /// Every table a snapshot may see, dropped ones included.
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
-    /// Memory of the rows of all of them.
+    /// Memory of the rows of all of them, and of those of dropped tables that are not freed yet.
     memory: Arc<AtomicUsize>,
     pub(crate) pins: Pins,
     pub(crate) status: EngineStatus,
@@ -75,6 +75,11 @@ impl Shared {
     /// Memory of all rows, and of what is kept of them for open snapshots.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory.load(Relaxed) as u64
+    }
+
+    /// Takes from it what was freed of rows that belong to no table any more.
+    pub(crate) fn forget_memory(&self, bytes: usize) {
+        self.memory.fetch_sub(bytes, Relaxed);
     }
 
     pub(crate) fn insert_table(&self, mut table: Table) {

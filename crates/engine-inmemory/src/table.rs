@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Rel
 
 /// Memory of a row beside its value: its slots in the map's nodes, which are two thirds full on average, and the
 /// allocator's and [`Bytes`]'s own headers. Measured, see `docs/engines/inmemory.md`.
-const ROW_BYTES: usize = 160;
+pub(crate) const ROW_BYTES: usize = 160;
 /// Memory of an older version beside its value.
 const VERSION_BYTES: usize = 96;
 /// Memory of an entry in the queue of what is to be cleared away.
@@ -160,10 +160,8 @@ impl Table {
         let mut rows = self.rows.write();
         let before = rows.memory_bytes;
         let result = work(&mut rows);
-        let after = rows.memory_bytes;
-        drop(rows);
-        // It wraps: what was added before is always in the sum that something is taken from.
-        self.total.fetch_add(after.wrapping_sub(before), Relaxed);
+        // It wraps. Under the lock: what is taken from the sum has always been added to it before.
+        self.total.fetch_add(rows.memory_bytes.wrapping_sub(before), Relaxed);
         result
     }
 
@@ -285,9 +283,10 @@ impl Table {
         })
     }
 
-    /// Takes all rows out, for a table that nobody can see any more.
+    /// Takes all rows out, for a table that nobody can see any more. Their memory stays in the sum of all tables: who
+    /// frees them takes it from there.
     pub(crate) fn take_rows(&self) -> RowMap {
-        self.change(std::mem::take)
+        std::mem::take(&mut *self.rows.write())
     }
 
     pub(crate) fn size(&self) -> TableSize {
@@ -323,6 +322,12 @@ impl Table {
             }
         }
         Ok(checked)
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.rows.get_mut().memory_bytes, Relaxed);
     }
 }
 
@@ -389,6 +394,11 @@ impl RowMap {
         self.history_bytes
     }
 
+    /// All memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
     /// Rows of strictly rising keys, all of `seq`.
     pub(crate) fn from_sorted(rows: Vec<(Key, Bytes)>, seq: Seq) -> Self {
         let live = rows.len() as u64;
@@ -412,12 +422,13 @@ impl RowMap {
         self.map.len() as u64
     }
 
-    /// Frees up to `rows_max` rows; false when none are left.
+    /// Frees up to `rows_max` rows; false when none are left. Of what the rows weigh, only the memory is kept true.
     pub(crate) fn free_some(&mut self, rows_max: usize) -> bool {
         for _ in 0..rows_max {
-            if self.map.pop_first().is_none() {
+            let Some((key, chain)) = self.map.pop_first() else {
                 return false;
-            }
+            };
+            self.memory_bytes -= memory_of(&key, &chain);
         }
         true
     }
@@ -462,15 +473,19 @@ mod tests {
     use super::*;
     use engine::TableKind;
 
-    /// The counters are kept by every write; here they are compared with the rows.
-    #[test]
-    fn counters_follow_the_rows() {
+    fn new_table() -> Table {
         let spec = TableSpec {
             kind: TableKind::Index,
             name: String::new(),
             compressor: None,
         };
-        let table = Table::new(TableId(1), spec, Seq(1));
+        Table::new(TableId(1), spec, Seq(1))
+    }
+
+    /// The counters are kept by every write; here they are compared with the rows.
+    #[test]
+    fn counters_follow_the_rows() {
+        let table = new_table();
         for step in 1..2000u64 {
             // A snapshot that stands still for a while, and a published position one behind.
             let horizon = Horizon::new(Seq(step - 1), vec![Seq(step / 100 * 100)]);
@@ -500,5 +515,47 @@ mod tests {
             assert_eq!(rows.history_bytes, history, "step {step}");
         }
         assert!(table.check_invariants().expect("holds") > 10);
+    }
+
+    /// Keys inside and outside the map's nodes, and one with an older version.
+    fn fill(table: &Table) {
+        let horizon = Horizon::new(Seq(1), vec![Seq(1)]);
+        for length in 1..60u8 {
+            table.write(
+                &vec![length; usize::from(length)],
+                Some(Bytes::from_static(b"value")),
+                Seq(1),
+                &horizon,
+            );
+        }
+        table.write(&[1], Some(Bytes::from_static(b"newer")), Seq(2), &horizon);
+    }
+
+    #[test]
+    fn rows_that_were_taken_out_weigh_until_they_are_freed() {
+        let total = Arc::new(AtomicUsize::new(0));
+        let mut table = new_table();
+        table.count_in(&total);
+        fill(&table);
+        let memory = total.load(Relaxed);
+        let mut rows = table.take_rows();
+        assert_eq!((table.size().memory_bytes, rows.memory_bytes()), (0, memory));
+        drop(table);
+        assert_eq!(total.load(Relaxed), memory);
+        assert!(rows.free_some(20));
+        assert!((1..memory).contains(&rows.memory_bytes()));
+        assert!(!rows.free_some(100));
+        assert_eq!(rows.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn a_table_that_goes_with_its_rows_leaves_nothing_in_the_sum() {
+        let total = Arc::new(AtomicUsize::new(0));
+        let mut table = new_table();
+        fill(&table);
+        table.count_in(&total);
+        assert_eq!(total.load(Relaxed), table.size().memory_bytes);
+        drop(table);
+        assert_eq!(total.load(Relaxed), 0);
     }
 }
