@@ -26,7 +26,7 @@ use crate::user_writes::is_bound;
 use crate::{Charge, Collection, CollectionGuard, Index, Interrupted, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Seq, Snapshot};
+use engine::{EngineError, Seq, Snapshot};
 use keys::MultikeyPaths;
 use locks::{Changed, LockKey, Taken};
 use std::collections::VecDeque;
@@ -207,8 +207,7 @@ impl<'a> WriteUnit<'a> {
             ));
         }
         let place = self.begin_change(c)?;
-        let engine = &self.evaluator.storage.engine;
-        engine.check_growth(c.table(), document.as_bytes().len())?;
+        self.check_growth(c, document.as_bytes().len())?;
         let before = self.evaluator.holding.extent();
         if c.is_capped().is_some() {
             self.evaluator.take_locks(&[LockKey {
@@ -553,6 +552,15 @@ impl<'a> WriteUnit<'a> {
         self.check_room(bytes)
     }
 
+    /// Whether the engine takes one more document of so many bytes. A bound that was configured keeps nothing out of a
+    /// collection that deletes as much as it adds; a full disk does, which has no room for a deletion either.
+    fn check_growth(&self, c: &CollectionGuard, bytes: usize) -> Result<(), StorageError> {
+        match self.evaluator.storage.engine.check_growth(c.table(), bytes) {
+            Err(EngineError::Backend { .. }) if pushes_out(c, bytes) => Ok(()),
+            checked => Ok(checked?),
+        }
+    }
+
     /// A unit's first change always has room.
     fn check_room(&self, bytes: usize) -> Result<(), StorageError> {
         let bytes_max = match self.home {
@@ -766,6 +774,14 @@ fn pre_image(c: &CollectionGuard, old: &RawDocument) -> Option<Bytes> {
         return None;
     }
     c.keeps_pre_images().then(|| Bytes::copy_from_slice(old.as_bytes()))
+}
+
+/// Whether a capped collection deletes documents for one more of so many bytes, by what has taken effect.
+fn pushes_out(c: &CollectionGuard, new_bytes: usize) -> bool {
+    c.is_capped().is_some_and(|limits| {
+        let bytes = c.data_bytes().saturating_add(new_bytes as u64);
+        bytes > limits.size_bytes || limits.max_documents.is_some_and(|max| c.count() >= max)
+    })
 }
 
 fn pre_image_bytes(c: &CollectionGuard, old: &RawDocument) -> usize {

@@ -5,9 +5,11 @@
 use super::*;
 use crate::catalog::rows::Meta;
 use crate::fold::Replay;
-use crate::testing::{Calls, Kind, Machine, index, ns};
-use crate::{DuplicateKey, LockMode, Namespace};
+use crate::testing::{Calls, EqualCompiler, Kind, Machine, index, ns};
+use crate::{DuplicateKey, LockMode, Namespace, StorageOptions};
 use bson::{RawDocumentBuf, doc, rawdoc};
+use engine_inmemory::{InMemoryEngine, InMemoryOptions};
+use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;
 
@@ -611,6 +613,40 @@ fn what_an_engine_without_space_holds_in_memory_is_bounded() {
     put(full + 1).unwrap();
     storage.assert_valid(&op, "c");
     assert_eq!(storage.all("c").len(), full as usize + 2);
+}
+
+/// A capped collection at its size was refused inserts, though it deletes as much as it adds.
+#[test]
+fn a_capped_collection_at_its_size_takes_documents_where_an_engine_may_not_grow() {
+    let machine = Machine::new(1);
+    let (env, op) = (machine.env(), machine.operation());
+    let bounded = InMemoryOptions {
+        memory_bytes_max: Some(200_000),
+        ..InMemoryOptions::default()
+    };
+    let engine = InMemoryEngine::open(&env, Path::new("/db/inMemory"), bounded).unwrap();
+    let log = oplog::Log::open(&env, machine.log_options(), Seq::ZERO).unwrap();
+    let mut options = StorageOptions::new(Arc::new(EqualCompiler));
+    options.background = false;
+    let storage = Storage::open(env, Arc::new(engine), Arc::new(log), options).unwrap();
+    storage.make(&op, "c", rawdoc! {});
+    storage.make(&op, "capped", rawdoc! { "capped": true, "size": 100_000, "max": 3 });
+    storage.make(&op, "sized", rawdoc! { "capped": true, "size": 3_500 });
+    storage.make(&op, "has_room", rawdoc! { "capped": true, "size": 100_000 });
+    let put = |name: &str, id: i32| storage.put(&op, name, rawdoc! { "_id": id, "s": "x".repeat(1000) });
+    for id in 0..3 {
+        put("capped", id).unwrap();
+        put("sized", id).unwrap();
+    }
+    let full = (0..1000).find_map(|id| put("c", id).err());
+    assert!(matches!(full, Some(StorageError::OutOfSpace(_))), "{full:?}");
+    for id in 3..9 {
+        put("capped", id).unwrap();
+        put("sized", id).unwrap();
+    }
+    assert_eq!((storage.all("capped").len(), storage.all("sized").len()), (3, 3));
+    let grows = storage.put(&op, "has_room", rawdoc! { "_id": 0, "s": "x".repeat(5000) });
+    assert!(matches!(grows, Err(StorageError::OutOfSpace(_))), "{grows:?}");
 }
 
 /// Each NUL of a string takes two bytes in a key, so that a document within its limit may have a key beyond the
