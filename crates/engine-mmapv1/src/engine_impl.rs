@@ -179,16 +179,22 @@ impl Core {
         self.is_stuck.load(Relaxed) && self.shared.cache.dirty_bytes() > self.shared.options.cache_bytes
     }
 
-    /// Holds a load or a compaction up while too much is dirty, which it could do without end. Errors: those of a
-    /// checkpoint, without which it cannot go on.
-    fn pace_load(&self) -> Result<()> {
+    /// Holds a load or a compaction up while too much is dirty, which it could do without end. A compaction says
+    /// whether it `goes_on`, and does not wait where no checkpoint comes because files are to lie as they are; a load
+    /// does.
+    ///
+    /// Errors: those of a checkpoint, without which it cannot go on, and `Interrupted`.
+    fn pace(&self, goes_on: Option<&dyn Fn() -> bool>) -> Result<()> {
         while self.shared.cache.dirty_bytes() > 2 * self.dirty_aim() {
+            if let Some(goes_on) = goes_on {
+                check_wanted(goes_on)?;
+            }
             // No position tells of it: a checkpoint would find nothing to do where nobody else writes.
             self.owes_checkpoint.store(true, Relaxed);
             if self.is_stuck.load(Relaxed) {
                 self.checkpoint_unasked()?;
             }
-            if self.kept.lock().count > 0 {
+            if goes_on.is_some() && self.kept.lock().count > 0 {
                 // No checkpoint comes before somebody has copied the files.
                 break;
             }
@@ -310,13 +316,47 @@ impl Core {
                 .sum()
         };
         let before = file_bytes();
+        let out_of_space = match self.compact_tables(ids, goes_on) {
+            Ok(()) => None,
+            // No more is copied, and files in which nothing is left can go all the same.
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => Some(error),
+            Err(error) => return Err(error),
+        };
+        let dropped = {
+            let mut applier = self.applier.lock();
+            applier.sweep_all(&self.shared);
+            drop_free_files(&self.shared)
+        };
+        let mut written = Ok(());
+        if dropped {
+            self.gives_back.store(true, Relaxed);
+            written = self.checkpoint_unasked();
+        }
+        if let Some(error) = out_of_space {
+            return Err(error);
+        }
+        written?;
+        Ok(MaintenanceReport {
+            bytes_freed: before.saturating_sub(file_bytes()),
+            ..MaintenanceReport::default()
+        })
+    }
+
+    /// Copies those of the tables, or of all, that are worth it.
+    fn compact_tables(&self, ids: Option<&[TableId]>, goes_on: &dyn Fn() -> bool) -> Result<()> {
+        let is_wanted = |table: &Table| table.is_live() && is_worth_it(table);
         for table in self.tables_for(ids)? {
             check_wanted(goes_on)?;
+            self.shared.check_open()?;
+            if !is_wanted(&table) {
+                continue;
+            }
             // Each copy may make as much dirty as one table's may be.
-            self.pace_load()?;
+            self.pace(Some(goes_on))?;
             let mut applier = self.applier.lock();
             self.shared.check_open()?;
-            if table.is_live() && is_worth_it(&table) {
+            // Batches came while it waited.
+            if is_wanted(&table) {
                 match compact_table(&self.shared, &mut applier, &table, self.dirty_aim()) {
                     // Asked for all, it does what it can.
                     Err(error) if error.kind() == ErrorKind::Unsupported && ids.is_none() => {}
@@ -324,19 +364,7 @@ impl Core {
                 }
             }
         }
-        let dropped = {
-            let mut applier = self.applier.lock();
-            applier.sweep_all(&self.shared);
-            drop_free_files(&self.shared)
-        };
-        if dropped {
-            self.gives_back.store(true, Relaxed);
-            self.checkpoint_unasked()?;
-        }
-        Ok(MaintenanceReport {
-            bytes_freed: before.saturating_sub(file_bytes()),
-            ..MaintenanceReport::default()
-        })
+        Ok(())
     }
 }
 
@@ -456,7 +484,7 @@ impl Engine for Mmapv1Engine {
     fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, _seq: Seq) -> Result<u64> {
         let core = &self.core;
         core.shared.check_open()?;
-        let pace = || core.pace_load();
+        let pace = || core.pace(None);
         let loaded = bulk::load(&core.shared, &core.applier, table, rows, &pace)?;
         core.owes_checkpoint.store(true, Relaxed);
         Ok(loaded)

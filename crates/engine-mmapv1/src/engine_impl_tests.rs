@@ -238,3 +238,55 @@ fn a_compaction_of_many_tables_waits_for_checkpoints() {
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!(report.rows_checked, u64::from(TABLES) * ROWS / 2);
 }
+
+/// A load went on without end while somebody copied the files; a compaction that was to end waited on.
+#[test]
+fn what_waits_for_a_checkpoint_ends_when_it_is_told_to_and_a_load_waits_for_a_copy() {
+    let (_fs, engine) = open_engine();
+    create_tables(&engine, &["a.t"]);
+    let core = &engine.core;
+    // No checkpoint comes.
+    let disk = core.disk.lock();
+    let mut batch = Batch::new();
+    (0..10_000u64).for_each(|id| batch.put(TableId(1), id.to_be_bytes().to_vec(), vec![7; 1000]));
+    engine.apply(&batch, Seq(2)).expect("rows");
+    engine.publish(Seq(2));
+    assert!(core.shared.cache.dirty_bytes() > 2 * core.dirty_aim());
+    let ended = core.pace(Some(&|| false));
+    assert!(matches!(ended, Err(EngineError::Interrupted)), "{ended:?}");
+    engine.keep_files(true).expect("it is open");
+    core.pace(Some(&|| true)).expect("a compaction goes on");
+    drop(disk);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| core.pace(None));
+        thread::sleep(20 * THROTTLE);
+        let is_waiting = !load.is_finished();
+        engine.keep_files(false).expect("it is open");
+        load.join().expect("no panic").expect("there is room");
+        assert!(is_waiting);
+    });
+    assert!(core.shared.cache.dirty_bytes() <= 2 * core.dirty_aim());
+}
+
+/// A compaction of a table that had nothing to give back waited for a checkpoint.
+#[test]
+fn a_compaction_does_not_wait_for_the_sake_of_a_table_that_is_left_alone() {
+    let (_fs, engine) = open_engine();
+    create_tables(&engine, &["a.t"]);
+    let core = &engine.core;
+    let disk = core.disk.lock();
+    let mut batch = Batch::new();
+    let spec = TableSpec {
+        kind: TableKind::Records,
+        name: "a.empty".into(),
+        compressor: None,
+    };
+    batch.create_table(TableId(2), spec);
+    (0..10_000u64).for_each(|id| batch.put(TableId(1), id.to_be_bytes().to_vec(), vec![7; 1000]));
+    engine.apply(&batch, Seq(2)).expect("rows");
+    engine.publish(Seq(2));
+    assert!(core.shared.cache.dirty_bytes() > 2 * core.dirty_aim());
+    let compacted = core.compact_tables(Some(&[TableId(2)]), &|| true);
+    compacted.expect("there is nothing to do");
+    drop(disk);
+}
