@@ -124,20 +124,29 @@ impl Cursor for BetreeCursor {
 
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
         rows.clear();
-        let (low, high) = (self.low.clone(), self.high.clone());
-        let filled = self.take_windows(rows, limits);
+        let mut before = None;
+        let filled = self.take_windows(rows, limits, &mut before);
         if filled.is_err() {
             // Who asks again gets the same error, or all of these rows.
             rows.clear();
-            (self.low, self.high) = (low, high);
+            if let Some(before) = before {
+                (self.low, self.high) = before;
+            }
         }
         filled.map(|()| !rows.is_empty())
     }
 }
 
 impl BetreeCursor {
-    /// Appends the rows of one window after the other until a limit is reached.
-    fn take_windows(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<()> {
+    /// Appends the rows of one window after the other until a limit is reached. Where it goes on to another window, it
+    /// leaves in `before` the bounds that it began with: an error comes before the first one changes, or from a later
+    /// window.
+    fn take_windows(
+        &mut self,
+        rows: &mut Rows,
+        limits: FillLimits,
+        before: &mut Option<(Key, Option<Key>)>,
+    ) -> Result<()> {
         let mut keys_min = KEYS_MIN;
         while !self.is_at_end {
             let keys = limits.rows_max.saturating_sub(rows.len());
@@ -163,11 +172,17 @@ impl BetreeCursor {
             keys_min = (keys_min * 2).min(KEYS_MAX);
             match self.direction {
                 Direction::Forward => match window.high {
-                    Some(high) => self.low = high,
+                    Some(high) => {
+                        let low = std::mem::replace(&mut self.low, high);
+                        before.get_or_insert_with(|| (low, self.high.clone()));
+                    }
                     None => self.is_at_end = true,
                 },
                 Direction::Reverse if window.low.is_empty() => self.is_at_end = true,
-                Direction::Reverse => self.high = Some(window.low),
+                Direction::Reverse => {
+                    let high = self.high.replace(window.low);
+                    before.get_or_insert_with(|| (self.low.clone(), high));
+                }
             }
             self.is_at_end |= self.is_empty();
         }
