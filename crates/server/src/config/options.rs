@@ -437,7 +437,7 @@ pub const OPTIONS: &[Spec] = &[
     spec(
         "storage.inMemory.engineConfig.inMemorySizeGB",
         "inMemorySizeGB",
-        Kind::Number(0.0, 1e6),
+        Kind::Number(0.01, 1e6),
         "none",
         "memory that rows of the inMemory engine may take; beyond it inserts are refused",
     ),

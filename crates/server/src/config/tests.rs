@@ -486,6 +486,13 @@ fn the_reference_is_complete() {
     }
 }
 
+/// 0 was taken, and bounded nothing.
+#[test]
+fn the_bound_of_the_in_memory_engine_leaves_it_some_memory() {
+    assert_eq!(serve("--inMemorySizeGB 0.01").storage.in_memory_bytes, Some(10_737_418));
+    assert!(refusal("--inMemorySizeGB 0").contains("between 0.01 and"));
+}
+
 /// Scripts run only where somebody has asked for them.
 #[test]
 fn scripts_are_off_unless_asked_for() {
