@@ -178,7 +178,8 @@ impl ReplicaSet {
             let peer = self.peer(to);
             let known = member.consensus.as_ref().and_then(|consensus| consensus.of(to));
             if let (Some(known), Some(standing)) = (known, standing) {
-                let same = peer.instance == Some(known.instance);
+                // What is silent may be another set's member, at the address that this one had.
+                let same = peer.is_up && peer.instance == Some(known.instance);
                 question.insert("leftBehind", same && standing.left_behind.contains(&known.id));
             }
             if self.is_in_the_dark(&member, &peer, to)
@@ -375,13 +376,48 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use crate::copies::instance_binary;
-    use crate::replica_set::instance_in;
+    use crate::replica_set::{ConsensusMembers, ReplicaSet, SetConfig, instance_in};
+    use bson::oid::ObjectId;
     use bson::rawdoc;
+    use std::time::Duration;
+    use storage::Standing;
 
     #[test]
     fn an_instance_is_read_back() {
         let binary = instance_binary([7; 16]);
         assert_eq!(instance_in(&rawdoc! { "instance": binary }), Some([7; 16]));
         assert_eq!(instance_in(&rawdoc! {}), None);
+    }
+
+    /// Who hears it gives its data up: another set's member must not, at the address of one that fell behind.
+    #[test]
+    fn only_who_answered_last_is_told_that_it_is_left_behind() {
+        let set = ReplicaSet::new("rs".into(), false, ("localhost", 27017), [1; 16]);
+        let config = rawdoc! {
+            "_id": "rs",
+            "version": 1,
+            "members": [{ "_id": 0, "host": "a:1" }, { "_id": 1, "host": "b:1" }],
+            "settings": { "replicaSetId": ObjectId::new() },
+        };
+        let mut consensus = ConsensusMembers::of_one(0, [1; 16]);
+        consensus.take_in(1, [2; 16]);
+        let standing = Standing {
+            left_behind: consensus.of(1).map(|known| known.id).into_iter().collect(),
+            ..Standing::default()
+        };
+        set.change(|member| {
+            member.config = Some(SetConfig::parse(&config).expect("valid"));
+            member.consensus = Some(consensus);
+            (member.id, member.leads) = (0, true);
+        });
+        let is_told = || set.question(1, Some(&standing)).get_bool("leftBehind").ok();
+        assert_eq!(is_told(), Some(false));
+        let now = (5, Duration::from_secs(1));
+        let own = rawdoc! { "state": 2, "v": 1, "instance": instance_binary([2; 16]) };
+        set.heard(1, Ok(&own), now, Duration::ZERO);
+        assert_eq!(is_told(), Some(true));
+        let foreign = rawdoc! { "state": 2, "v": 1, "setId": ObjectId::new() };
+        set.heard(1, Ok(&foreign), now, Duration::ZERO);
+        assert_eq!(is_told(), Some(false));
     }
 }
