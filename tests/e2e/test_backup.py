@@ -11,7 +11,7 @@ import time
 
 import bson
 import pytest
-from members import ReplicaSet, mongosh, wait
+from members import ReplicaSet, mongosh, refused_code, wait
 from pymongo import WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
 from server import ENGINES, Server, binary
@@ -505,11 +505,28 @@ def test_a_set_that_is_lost_begins_anew_from_a_backup(tmp_path):
         said = mongosh(f"mongodb://{first.host}/?directConnection=true", force)
         assert '"ok":1' in said, said
         wait(lambda: first.state() == "PRIMARY", "it to lead alone")
-        assert rs.conf()["settings"]["replicaSetId"] == id_of_set
+        assert rs.conf()["settings"]["replicaSetId"] != id_of_set, "it is another set"
         first.direct.work.c.insert_one({"_id": 1})
         rs.reconfig(lambda config: config["members"].append({"_id": 1, "host": second.host}))
         rs.wait_healthy()
         assert [document["_id"] for document in second.direct.work.c.find()] == [0, 1]
+        rs.check_equal()
+        # Two members of the lost set that come back after all are that set again, and no members of this one.
+        returned = [each for each in lost.members if each is not member]
+        try:
+            for each in returned:
+                each.start()
+            wait(lambda: sorted(each.state() for each in returned) == ["PRIMARY", "SECONDARY"], lost.states)
+            for each in returned:
+                added = rs.conf()
+                added["version"] += 1
+                added["members"].append({"_id": 2, "host": each.host})
+                code, said = refused_code(rs.primary.direct.admin.command, "replSetReconfig", added)
+                assert code == 103 and each.host in said and "replica set IDs do not match" in said, (code, said)
+                assert [document["_id"] for document in each.direct.work.c.find()] == [0]
+        finally:
+            for each in returned:
+                each.stop()
         rs.check_equal()
 
 

@@ -247,7 +247,7 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
     let (set, member, old) = configured(call)?;
     if member.role != Role::Primary {
         return match force {
-            // A backup of some member: its set does not know it, and may be lost.
+            // A backup of some member: its set does not know it, and may be lost. It begins another one.
             true if member.joins_as == Some(set.instance) => replace_configuration(call, Some(&old)),
             true if member.consensus.is_some() => go_on_alone(call, set, &old, member.id),
             true => reconfigure_to(call, set, old, member.id, true),
@@ -345,9 +345,18 @@ fn replace_configuration(call: &Invocation<'_>, old: Option<&SetConfig>) -> Resu
     let set = set(call)?;
     let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
     let mut config = parse(config)?;
-    if let Some(old) = old {
-        config.inherit(old, true);
-    }
+    config.settings.replica_set_id = Some(match old {
+        Some(old) => {
+            config.inherit(old, true);
+            // Another set than the one that the backup is of, whatever the document says: members of that one that come
+            // back must not be taken for its own, nor take it for theirs.
+            ObjectId::new()
+        }
+        None => match config.settings.replica_set_id {
+            Some(given) => given,
+            None => kept_id(call)?.unwrap_or_default(),
+        },
+    });
     raise_version(call, &mut config);
     let me = match config.members.len() {
         1 => config.check_alone(&set.name, &|host| set.may_be_me(host))?.id,
@@ -364,6 +373,15 @@ fn replace_configuration(call: &Invocation<'_>, old: Option<&SetConfig>) -> Resu
         AuditEvent::of(call.client, "replSetReconfig", param, 0)
     });
     start_alone(set, &config, me)
+}
+
+/// The set's id in a kept configuration that cannot be used.
+fn kept_id(call: &Invocation<'_>) -> Result<Option<ObjectId>> {
+    let kept = call.server.storage.set_configuration()?;
+    let settings = kept.as_ref().and_then(|kept| kept.get_document("settings").ok());
+    let id = settings.and_then(|settings| settings.get_object_id("replicaSetId").ok());
+    // No id may be that.
+    Ok(id.filter(|id| id.bytes() != [0; 12]))
 }
 
 /// Writes that name no concern must go on having one, and the one that they have had: whoever wants another one says
