@@ -41,6 +41,14 @@ enum Served {
     Lost,
 }
 
+/// Why there is no connection.
+enum Unconnected {
+    /// It may be there at any moment.
+    Unreachable,
+    /// Another set's member is there: it is asked again as seldom as members are asked how they are.
+    Refused,
+}
+
 /// See the module.
 pub struct Sender {
     /// `host:port`.
@@ -117,7 +125,10 @@ impl Sender {
         while !self.queue.lock().stopped {
             let served = match self.connect() {
                 Ok(mut link) => self.serve(&mut link),
-                Err(_) => {
+                Err(unconnected) => {
+                    if matches!(unconnected, Unconnected::Refused) {
+                        self.rest();
+                    }
                     // What waited for the connection is old by the time there is one.
                     self.empty();
                     Served::Lost
@@ -139,13 +150,24 @@ impl Sender {
 
     /// A connection to the member. A server that has got its address may be of another set of the same name, where
     /// members have the same numbers: what is said here would count there.
-    fn connect(&self) -> Result<Link, String> {
-        let mut link = self.dialer.open(&self.host, PATIENCE)?;
-        let answer = link.call(&self.set.probe()).map_err(CallError::into_sentence)?;
+    fn connect(&self) -> Result<Link, Unconnected> {
+        let opened = self.dialer.open(&self.host, PATIENCE);
+        let mut link = opened.map_err(|_| Unconnected::Unreachable)?;
+        let answer = link.call(&self.set.probe()).map_err(|error| match error {
+            CallError::Broken(_) => Unconnected::Unreachable,
+            CallError::Refused(_) => Unconnected::Refused,
+        })?;
         match self.set.is_anothers(&answer) {
             None => Ok(link),
-            Some(reason) => Err(reason),
+            Some(_) => Err(Unconnected::Refused),
         }
+    }
+
+    /// Waits for the time between two heartbeats, whatever is to be sent, or until the thread is to end.
+    fn rest(&self) {
+        let (every, _) = self.set.heartbeat_times();
+        let mut queue = self.queue.lock();
+        self.filled.wait_while_for(&mut queue, |queue| !queue.stopped, every);
     }
 
     fn empty(&self) {
