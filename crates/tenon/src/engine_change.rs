@@ -333,6 +333,12 @@ impl Change {
     fn verify(&mut self, view: &View, may_lock: bool) -> Result<()> {
         self.teller.step("compare dbHash of all members");
         let hosts = self.comparable(view);
+        if hosts.len() < 2 {
+            self.teller.done();
+            self.teller
+                .note("there is no other member to compare with: nothing was compared");
+            return Ok(());
+        }
         // Whoever is the primary now.
         self.set.look()?;
         let compared = verify::verify(&mut self.set, &hosts, may_lock, &self.interrupt)?;
