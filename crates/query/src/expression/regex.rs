@@ -5,7 +5,7 @@
 use bson::{RawBson, RawBsonRef};
 use parking_lot::Mutex;
 use pcre2::bytes::{CaptureLocations, Regex};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::failure::failure;
 use super::operator::Computed;
@@ -47,8 +47,6 @@ struct CompiledPattern {
     options: Box<str>,
     wanted: Wanted,
     regex: Regex,
-    /// The same for texts that it goes back far in; few are.
-    on_large_stack: OnceLock<Option<Regex>>,
 }
 
 impl CompiledPattern {
@@ -58,7 +56,6 @@ impl CompiledPattern {
             pattern: pattern.into(),
             options: options.into(),
             wanted,
-            on_large_stack: OnceLock::new(),
         })
     }
 
@@ -73,19 +70,28 @@ impl CompiledPattern {
     /// What is wanted of a text.
     fn find<'a>(&self, text: &str, context: &EvaluationContext<'_>) -> Computed<'a> {
         let found = match self.find_by(&self.regex, text, context) {
-            Err(FindError::Match(error)) if exhausts_stack(&error) => {
-                let compile = || Self::compile(&self.pattern, &self.options, self.wanted, JitStack::Large).ok();
-                match self.on_large_stack.get_or_init(compile) {
-                    Some(regex) => self.find_by(regex, text, context),
-                    None => Err(FindError::Match(error)),
-                }
-            }
+            Err(FindError::Match(error)) if exhausts_stack(&error) => self.find_on_large_stack(text, context, error),
             found => found,
         };
         found.map_err(|error| match error {
             FindError::Match(error) => failed(error),
             FindError::Other(error) => error,
         })
+    }
+
+    /// As [`CompiledPattern::find`], for what goes back farther in a text than most. Its stacks, one for each thread
+    /// that searches, go with the search: nothing counts them.
+    #[cold]
+    fn find_on_large_stack<'a>(
+        &self,
+        text: &str,
+        context: &EvaluationContext<'_>,
+        error: pcre2::Error,
+    ) -> Result<Value<'a>, FindError> {
+        match Self::compile(&self.pattern, &self.options, self.wanted, JitStack::Large) {
+            Ok(regex) => self.find_by(&regex, text, context),
+            Err(_) => Err(FindError::Match(error)),
+        }
     }
 
     fn find_by<'a>(&self, regex: &Regex, text: &str, context: &EvaluationContext<'_>) -> Result<Value<'a>, FindError> {

@@ -144,7 +144,7 @@ pub(super) fn truncate(date: i64, unit: Unit, size: i64, zone: &Zone, week_start
         distance.checked_sub(distance.rem_euclid(bin))?.checked_add(origin)
     };
     let origin_day = day_number(2000, 1, 1);
-    let local = zone.local(date);
+    let local = || zone.local(date);
     let midnight = |day: i64| {
         let (year, month, day) = date_of_day(day);
         zone.utc_ms(Civil {
@@ -156,12 +156,13 @@ pub(super) fn truncate(date: i64, unit: Unit, size: i64, zone: &Zone, week_start
     };
     match unit {
         Unit::Milliseconds(ms) => floor(date, midnight(origin_day)?, ms.checked_mul(size)?),
-        Unit::Day => midnight(floor(local.day_number(), origin_day, size)?),
+        Unit::Day => midnight(floor(local().day_number(), origin_day, size)?),
         Unit::Week => {
             let origin = origin_day + (week_start - weekday(origin_day)).rem_euclid(7);
-            midnight(floor(local.day_number(), origin, size.checked_mul(7)?)?)
+            midnight(floor(local().day_number(), origin, size.checked_mul(7)?)?)
         }
         Unit::Months(months) => {
+            let local = local();
             let month = floor(local.year * 12 + local.month - 1, 2000 * 12, months.checked_mul(size)?)?;
             zone.utc_ms(Civil {
                 year: month.div_euclid(12),
