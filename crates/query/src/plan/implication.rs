@@ -56,7 +56,7 @@ fn compares_strings(filter: &MatchExpr) -> bool {
         MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse => false,
         MatchExpr::And(parts) | MatchExpr::Or(parts) => parts.iter().any(compares_strings),
         MatchExpr::Path { test, .. } => match test {
-            Test::Exists | Test::Type(_) => false,
+            Test::Exists | Test::Type(_) | Test::Geo(_) => false,
             Test::Compare { value, .. } => may_have_strings(value.value()),
             Test::In(list) => list.values.iter().any(|value| may_have_strings(value.value())),
             _ => true,
@@ -200,12 +200,13 @@ fn leaf_of(test: &Test, keys: StringKeys<'_>) -> Option<Leaf> {
     }
 }
 
+/// Whether a field that is not there passes: it is null, and not `undefined`.
 fn matches_missing(test: &Test) -> bool {
     match test {
         Test::Compare {
             op: CompareOp::Eq,
             value,
-        } => is_nullish(value),
+        } => matches!(value.value(), RawBsonRef::Null),
         Test::In(list) => list.has_null,
         _ => false,
     }

@@ -103,6 +103,9 @@ impl Planner<'_> {
             return Ok(());
         }
         let conjuncts = predicate.conjuncts();
+        if !conjuncts.iter().any(|conjunct| matches!(conjunct, Predicate::Or(_))) {
+            return Ok(());
+        }
         // A partial index that the whole filter does not imply may serve none of the branches.
         let mut usable = Vec::with_capacity(indexes.len());
         for index in indexes {
