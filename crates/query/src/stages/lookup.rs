@@ -405,26 +405,37 @@ pub(super) fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDo
             test.finish();
         }
         values if values.iter().any(is_no_operand_of_in) => {
+            let (odd, plain): (Vec<_>, Vec<_>) = values.iter().partition(|value| is_no_operand_of_in(value));
             let mut branches = writer.array("$or");
-            for value in values {
+            if !plain.is_empty() {
+                let mut list = Vec::with_capacity(64);
+                let mut branch = DocumentWriter::new(&mut list);
+                append_in(&mut branch, field, &plain);
+                branch.finish();
+                branches.push_document(&RawDocumentBuf::from_bytes(list).map_err(|_| Malformed)?);
+            }
+            for value in odd {
                 let (operator, operand) = equality_test(value);
                 let equal = super::specification::stage_document(operator, operand);
                 let branch =
                     super::specification::stage_document(field, &Value::from_raw(RawBsonRef::Document(&equal)));
-                branches.push(&Value::from_raw(RawBsonRef::Document(&branch)));
+                branches.push_document(&branch);
             }
             branches.finish();
         }
-        values => {
-            let mut test = writer.document(field);
-            let mut list = test.array("$in");
-            values.iter().for_each(|value| list.push(value));
-            list.finish();
-            test.finish();
-        }
+        values => append_in(&mut writer, field, &values.iter().collect::<Vec<_>>()),
     }
     writer.finish();
     RawDocumentBuf::from_bytes(bytes).map_err(|_| Malformed.into())
+}
+
+/// Appends that `field` is one of `values`.
+fn append_in(filter: &mut DocumentWriter<'_>, field: &str, values: &[&Value<'_>]) {
+    let mut test = filter.document(field);
+    let mut list = test.array("$in");
+    values.iter().for_each(|value| list.push(value));
+    list.finish();
+    test.finish();
 }
 
 /// Whether a value cannot stand in the list of `$in` as itself: a regular expression is a pattern there, and undefined
@@ -447,5 +458,25 @@ pub(super) fn of_this_operation(expressions: ExpressionContext, context: &StageC
     match context.execution.data() {
         Some(data) => expressions.for_operation(data.op),
         None => expressions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    /// Each of a hundred thousand values was a branch of its own beside one that looked like operators.
+    #[test]
+    fn values_that_a_list_may_have_stay_in_one() {
+        let odd = rawdoc! { "$eq": 1 };
+        let odd = Value::from_raw(RawBsonRef::Document(&odd));
+        let values = [Value::Int32(1), odd.clone(), Value::Int32(2)];
+        let filter = equality_filter("a", &values).expect("a filter");
+        let expected = rawdoc! { "$or": [{ "a": { "$in": [1, 2] } }, { "a": { "$eq": { "$eq": 1 } } }] };
+        assert_eq!(filter, expected);
+        let filter = equality_filter("a", &[odd, Value::Undefined]).expect("a filter");
+        let expected = rawdoc! { "$or": [{ "a": { "$eq": { "$eq": 1 } } }, { "a": { "$type": 6 } }] };
+        assert_eq!(filter, expected);
     }
 }
