@@ -5,6 +5,7 @@
 //! way, and everything acknowledged before it began is in it. The copy gets its name when it is whole.
 
 use crate::connect::{self, BYTES, Purpose, ServerArgs};
+use crate::screen::printable_lines;
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::interrupt::Interrupt;
 use bson::{Document, doc};
@@ -230,7 +231,8 @@ impl Held {
             HeldBy::Cursor(_) => "it may keep its files for cursorTimeoutMillis",
             HeldBy::Lock => "it may hold writes back until db.fsyncUnlock()",
         };
-        eprintln!("tenon: the server was not told that the backup is over, and {goes_on}: {error:#}");
+        let told = format!("the server was not told that the backup is over, and {goes_on}: {error:#}");
+        eprintln!("tenon: {}", printable_lines(&told));
     }
 
     /// Copies files from the directory to another; both are given up on an error.

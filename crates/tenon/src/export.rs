@@ -2,6 +2,7 @@
 
 use crate::connect::{self, CollectionArgs, Purpose};
 use crate::dump::JsonChoice;
+use crate::screen::printable_lines;
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
 use bson::{Document, RawDocumentBuf};
@@ -131,7 +132,8 @@ impl ExportCommand {
         let exported = exported?;
         if let Some(first) = exported.first_replaced {
             let replaced = exported.replaced;
-            eprintln!("U+FFFD is put into {replaced} documents, the first time: {first}");
+            let told = format!("U+FFFD is put into {replaced} documents, the first time: {first}");
+            eprintln!("{}", printable_lines(&told));
         }
         if !self.quiet {
             eprintln!("{} documents exported", exported.documents);

@@ -2,6 +2,7 @@
 
 use crate::key::KeyArgs;
 use crate::live;
+use crate::screen::printable;
 use anyhow::{Context as _, Result, bail};
 use bson::{Bson, DateTime, Document, doc};
 use clap::Args;
@@ -72,6 +73,7 @@ impl LogCommand {
             None => Err("there is no data directory around it".to_owned()),
         };
         if let Err(reason) = &offline {
+            let reason = printable(reason);
             eprintln!("collections that the log itself does not define are shown by their tables' numbers: {reason}");
         }
         let names = offline
@@ -178,7 +180,7 @@ impl<W: Write> Showing<'_, W> {
         let line = if self.command.json {
             live::json(document)
         } else {
-            text()
+            printable(&text()).into_owned()
         };
         match writeln!(self.out, "{line}") {
             Ok(()) => Ok(()),
