@@ -164,7 +164,11 @@ pub(crate) fn plan(
         return Ok(planned);
     }
     let filter = index_filters().find(guard.uuid(), &query);
-    let wish = resolve_hint(request.hint, guard)?;
+    let wish = match &filter {
+        // A filter that the operator has set goes before what the client wants, whatever that is.
+        Some(_) if !is_bounded => Wish::None,
+        _ => resolve_hint(request.hint, guard)?,
+    };
     let planner = Planner {
         collection: guard,
         query: &query,
@@ -175,8 +179,6 @@ pub(crate) fn plan(
         let candidate = bounded_by_keys(&planner, &wish, request)?;
         return build(&planner, candidate, guard);
     }
-    // A filter that the operator has set goes before what the client wants.
-    let wish = filter.as_ref().map_or(wish, |_| Wish::None);
     let planned = choose(context, guard, &planner, &wish, request, memory)?;
     planned.ok_or_else(|| {
         QueryError::new(
