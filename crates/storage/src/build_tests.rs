@@ -574,6 +574,34 @@ fn chunks_wait_together_where_others_decide() {
 }
 
 #[test]
+fn an_operation_tells_how_far_its_build_is() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let walked = 2 * BUILD_CHUNK_DOCUMENTS as u64;
+    let documents = walked + 2;
+    for id in 0..documents as i64 {
+        // The last two are alike.
+        let u = id.min(documents as i64 - 2);
+        storage.put(&op, "c", rawdoc! { "_id": id, "u": u }).unwrap();
+    }
+    let builder = machine.operation();
+    assert_eq!(builder.build_progress(), None);
+    let failed = storage.create_indexes(&builder, &ns("c"), &[unique_u()]);
+    assert!(matches!(failed, Err(StorageError::DuplicateKey(_))), "{failed:?}");
+    assert_eq!(builder.build_progress(), Some((walked, documents)));
+    storage
+        .create_indexes(&builder, &ns("c"), &[index_of("u"), index_of("v")])
+        .unwrap();
+    assert_eq!(builder.build_progress(), Some((documents, documents)));
+    // The count may be an older one, and others may write meanwhile.
+    builder.begins_walk(0);
+    assert_eq!(builder.build_progress(), Some((0, 1)));
+    builder.has_walked(5);
+    assert_eq!(builder.build_progress(), Some((5, 5)));
+}
+
+#[test]
 fn a_second_command_waits_for_the_first_ones_build() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());

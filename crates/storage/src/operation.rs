@@ -271,15 +271,17 @@ impl Operation {
         self.outlives_client.store(true, Ordering::Relaxed);
     }
 
-    /// While it builds indexes: how many documents it has been through, and how many there were when it began.
+    /// While it builds indexes: how many documents it has been through, and how many there were when it began, or as
+    /// many as those where there are more.
     pub fn build_progress(&self) -> Option<(u64, u64)> {
         let to_walk = self.to_walk.load(Ordering::Relaxed);
-        (to_walk > 0).then(|| (self.walked.load(Ordering::Relaxed), to_walk))
+        let walked = self.walked.load(Ordering::Relaxed);
+        (to_walk > 0).then_some((walked, to_walk.max(walked)))
     }
 
     pub(crate) fn begins_walk(&self, documents: u64) {
         self.walked.store(0, Ordering::Relaxed);
-        self.to_walk.store(documents, Ordering::Relaxed);
+        self.to_walk.store(documents.max(1), Ordering::Relaxed);
     }
 
     pub(crate) fn has_walked(&self, documents: u64) {
