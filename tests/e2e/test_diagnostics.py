@@ -107,7 +107,10 @@ def test_a_scan_is_counted_once_however_many_batches_it_has(client, db):
     assert len(list(db.c.find({"a": {"$gte": 0}}, batch_size=5))) == 50
     db.c.update_one({"a": 7}, {"$set": {"b": 1}})
     assert db.c.find_one({"_id": 7})["b"] == 1
-    assert tuple(after - earlier for after, earlier in zip(scans(), before)) == (2, 2, 2)
+    of_all, non_tailable, own = (after - earlier for after, earlier in zip(scans(), before))
+    assert own == 2
+    # The server scans collections of its own, too.
+    assert 2 <= of_all < 10 and 2 <= non_tailable < 10
 
 
 def test_diagnostic_data_have_the_server_and_its_machine(client):
