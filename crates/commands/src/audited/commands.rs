@@ -3,7 +3,6 @@
 use super::{AuditEvent, result_code};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::metrics::OperationKind;
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
 use std::sync::atomic::Ordering;
@@ -48,6 +47,9 @@ const TOLD: [Told; 16] = [
     ),
 ];
 
+/// Commands that change users and roles, and whose events say so: of collections that come and go, or of each user.
+const TELL_OF_THEMSELVES: [&str; 3] = ["_mergeAuthzCollections", "drop", "renameCollection"];
+
 impl Invocation<'_> {
     /// Has the finished call audited, if it is an event.
     pub(crate) fn audit_call(&self, result: &Result<()>) {
@@ -62,16 +64,13 @@ impl Invocation<'_> {
         if self.report.shutdown {
             self.server.audit_end(Some(self.client));
         }
-        let writes = matches!(
-            self.command.kind,
-            OperationKind::Insert | OperationKind::Update | OperationKind::Remove
-        );
+        if TELL_OF_THEMSELVES.contains(&self.command.name) {
+            return;
+        }
         // Who writes the documents of users and roles by hand. What a command has written that failed later stays.
-        if writes || self.command.name == "applyOps" {
-            for namespace in &self.report.access_changed {
-                let param = doc! { "ns": namespace.as_str(), "operation": self.command.name };
-                self.server.audit(|| event("directAuthMutation", param));
-            }
+        for namespace in &self.report.access_changed {
+            let param = doc! { "ns": namespace.as_str(), "operation": self.command.name };
+            self.server.audit(|| event("directAuthMutation", param));
         }
     }
 

@@ -242,7 +242,7 @@ fn insert(
 }
 
 fn run_command(
-    call: &Invocation<'_>,
+    call: &mut Invocation<'_>,
     database: &str,
     uuid: Option<Uuid>,
     name: &'static str,
@@ -258,10 +258,15 @@ fn run_command(
             (command.run)(&mut inner, &mut Reply::begin(&mut unread))
         }
     };
-    let written = inner.report.last_write.get();
-    if let Some(seq) = written {
+    let changed = std::mem::take(&mut inner.report);
+    if let Some(seq) = changed.last_write.get() {
         call.wrote(seq);
     }
+    for namespace in &changed.access_changed {
+        call.changes(namespace);
+    }
+    call.report.cluster_parameters_changed |= changed.cluster_parameters_changed;
+    call.report.default_concerns_changed |= changed.default_concerns_changed;
     done
 }
 
