@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.collation import Collation
 from pymongo.errors import DuplicateKeyError, OperationFailure
 from plans import stages
 
@@ -194,6 +195,17 @@ def test_a_hinted_partial_index_answers_with_what_it_has(db):
     with pytest.raises(OperationFailure) as error:
         list(db.c.find({"x": 1}, hint="wild"))
     assert error.value.code == 291
+
+
+def test_a_partial_index_of_a_region_serves_all_collations(db):
+    """No strings are compared in its filter."""
+    square = [[[0.5, 0.5], [4.5, 0.5], [4.5, 4.5], [0.5, 4.5], [0.5, 0.5]]]
+    region = {"p": {"$geoWithin": {"$geometry": {"type": "Polygon", "coordinates": square}}}}
+    db.c.create_index("a", partialFilterExpression=region, collation=Collation("en"))
+    db.c.insert_many([{"_id": number, "a": number % 3, "p": [number, number]} for number in range(6)])
+    assert "IXSCAN" in plan_of(db.c.find({"a": 1, **region}))
+    assert sorted(document["_id"] for document in db.c.find({"a": 1, **region})) == [1, 4]
+    assert plan_of(db.c.find({"a": 1})) == ["COLLSCAN"]
 
 
 def test_parallel_arrays_are_refused(db):
