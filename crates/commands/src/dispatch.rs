@@ -17,7 +17,7 @@ use crate::fail_points::Failure;
 use crate::generic::Generic;
 use crate::in_session;
 use crate::invocation::{Invocation, Report};
-use crate::logger::Logger;
+use crate::logger::{Logger, id};
 use crate::metrics::OperationKind;
 use crate::not_built;
 use crate::profiler::Setting;
@@ -68,8 +68,17 @@ impl Server {
             set_at_start(&server, name, value).map_err(|error| error.message)?;
         }
         server.apply_parameters();
-        // Whoever drops the last of them later must not open the way in for the first.
-        users_exist(&server).map_err(|error| error.message)?;
+        // Whoever drops the last of them later must not open the way in for the first. An error keeps it shut: who asks
+        // for that way has it checked again.
+        if server.access.is_enabled()
+            && let Err(error) = users_exist(&server)
+        {
+            let message = "It cannot be read whether there are users";
+            let attributes = doc! { "error": error.message };
+            server
+                .logger
+                .log(id::USERS_NOT_READ, "initandlisten", message, attributes);
+        }
         server.load_cluster_parameters().map_err(|error| error.message)?;
         server.note_start().map_err(|error| error.to_string())?;
         server.audit(|| AuditEvent::own("startup", doc! { "options": server.settings.parsed.clone() }));

@@ -123,6 +123,7 @@ ids! {
     COLLECTION_OPTIONS_CHANGED 8_410_053 Info Storage,
     EVENT_NOT_AUDITED 8_410_060 Error Access,
     USER_STAYS 8_410_061 Info Access,
+    USERS_NOT_READ 8_410_062 Error Access,
 }
 
 #[cfg(test)]
