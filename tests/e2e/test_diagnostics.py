@@ -139,3 +139,22 @@ def test_what_is_inserted_is_told_nowhere(tmp_path):
     [bulk] = [command for command in told if "bulkWrite" in command]
     assert bulk["ops"] == [{"insert": 0}, statements[1]]
     assert "secret" not in str(told) and "in an insert" not in log and "in a bulk" not in log
+
+
+def test_what_was_to_be_inserted_is_not_told_of_who_may_not(tmp_path):
+    """The text of the error had the documents, and the log and `system.profile` have the text."""
+    options = ["--auth", "--slowms", "0", "--profile", "2"]
+    with Server(tmp_path / "server", options=options) as server:
+        server.client().admin.command("createUser", "root", pwd="s3same", roles=["root"])
+        root = server.client(username="root", password="s3same", authSource="admin")
+        root.admin.command("createUser", "amy", pwd="s3same", roles=[{"role": "read", "db": "shop"}])
+        amy = server.client(username="amy", password="s3same", authSource="admin")
+        bulk = {"bulkWrite": 1, "ops": [{"insert": 0, "document": {"hidden": "in a bulk"}}], "nsInfo": [{"ns": "shop.c"}]}
+        for database, command in [("shop", {"insert": "c", "documents": [{"hidden": "in an insert"}]}), ("admin", bulk)]:
+            with pytest.raises(OperationFailure) as refused:
+                amy[database].command(command)
+            assert refused.value.code == 13
+            assert "hidden" not in str(refused.value)
+        told = [entry for name in ("shop", "admin") for entry in root[name]["system.profile"].find()]
+        log = server.log.read_text()
+    assert "hidden" not in str(told) and "in an insert" not in log and "in a bulk" not in log

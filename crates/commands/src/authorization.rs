@@ -8,8 +8,9 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::rights::Rights;
 use crate::server::Server;
+use crate::shown_command::without_inserted;
 use auth::Target;
-use bson::raw::RawBsonRef;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use std::sync::atomic::Ordering;
 use storage::{Namespace, StorageError};
 use wire::ErrorCode;
@@ -61,10 +62,16 @@ pub fn target<'i>(call: &Invocation<'i>) -> Result<Target<'i>> {
 /// The error for who may not.
 pub fn refused(call: &Invocation<'_>) -> CommandError {
     let shown = call.command.shown(call.body);
-    let shown = RawBsonRef::Document(&shown);
-    let text = match call.body.as_bytes().len() {
-        0..=SHOWN_BYTES_MAX => keys::describe::describe_whole(shown),
-        _ => keys::describe::describe(shown),
+    // The text goes to where no documents are told: to log lines, and to the profile.
+    let without = without_inserted(&shown, usize::MAX);
+    let without = without.map(|bytes| RawDocumentBuf::from_bytes(bytes).unwrap_or_default());
+    let shown: &RawDocument = match &without {
+        Some(without) => without,
+        None => &shown,
+    };
+    let text = match shown.as_bytes().len() {
+        0..=SHOWN_BYTES_MAX => keys::describe::describe_whole(RawBsonRef::Document(shown)),
+        _ => keys::describe::describe(RawBsonRef::Document(shown)),
     };
     CommandError::new(
         ErrorCode::Unauthorized,

@@ -120,8 +120,9 @@ impl ShownCommand {
     }
 }
 
-/// The body of a command that inserts, without the documents that it has; `None` where it has none.
-fn without_inserted(body: &RawDocument, bytes_max: usize) -> Option<Vec<u8>> {
+/// The body of a command that inserts, without the documents that it has; `None` where it has none. One that has more
+/// than `bytes_max` bytes is cut behind them.
+pub(crate) fn without_inserted(body: &RawDocument, bytes_max: usize) -> Option<Vec<u8>> {
     let fields = || Elements::new(body).map_while(Result::ok);
     let inserted = match fields().next()?.name() {
         b"insert" => "documents",
@@ -131,24 +132,17 @@ fn without_inserted(body: &RawDocument, bytes_max: usize) -> Option<Vec<u8>> {
     if !fields().any(|field| field.name() == inserted.as_bytes()) {
         return None;
     }
+    // What is cut is longer than what is shown, with the last byte of a document or without.
+    let bytes_max = bytes_max.saturating_add(2);
     let mut bytes = CUT.to_vec();
     for field in fields() {
-        match field.frame() {
-            _ if field.name() != inserted.as_bytes() => bytes.extend_from_slice(field.whole()),
-            Ok(statements) if inserted == "ops" => {
-                let mut shown = Vec::new();
-                let statements = Elements::new(statements).map_while(Result::ok);
-                for statement in statements.map_while(|statement| statement.frame().ok()) {
-                    append_without_document(&mut shown, statement.as_bytes(), usize::MAX);
-                    if shown.len() > bytes_max {
-                        break;
-                    }
-                }
-                if !append_sequence(&mut bytes, inserted, &shown, bytes_max) {
-                    return Some(bytes);
-                }
-            }
-            _ => {}
+        let is_whole = match field.frame() {
+            _ if field.name() != inserted.as_bytes() => append_within(&mut bytes, field.whole(), bytes_max),
+            Ok(statements) if inserted == "ops" => append_statements(&mut bytes, inserted, statements, bytes_max),
+            _ => true,
+        };
+        if !is_whole {
+            return Some(bytes);
         }
     }
     bytes.push(0);
@@ -156,13 +150,45 @@ fn without_inserted(body: &RawDocument, bytes_max: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Appends a sequence as the array that it stands for. False where it is cut.
-fn append_sequence(bytes: &mut Vec<u8>, name: &str, mut documents: &[u8], bytes_max: usize) -> bool {
+/// Appends what there is room for. False where it is cut.
+fn append_within(bytes: &mut Vec<u8>, appended: &[u8], bytes_max: usize) -> bool {
+    let room = bytes_max.saturating_sub(bytes.len());
+    bytes.extend_from_slice(&appended[..appended.len().min(room)]);
+    appended.len() <= room
+}
+
+/// Begins an array, and answers where its length stands.
+fn begin_array(bytes: &mut Vec<u8>, name: &str) -> usize {
     bytes.push(ElementType::Array as u8);
     bytes.extend_from_slice(name.as_bytes());
     bytes.push(0);
     let array = bytes.len();
     bytes.extend_from_slice(&CUT);
+    array
+}
+
+/// Appends the statements of a `bulkWrite` without the documents that they insert. False where they are cut: there are
+/// as many bytes as there may be then, or more.
+fn append_statements(bytes: &mut Vec<u8>, name: &str, statements: &RawDocument, bytes_max: usize) -> bool {
+    let array = begin_array(bytes, name);
+    let statements = Elements::new(statements).map_while(Result::ok);
+    let statements = statements.map_while(|statement| statement.frame().ok());
+    for (place, statement) in statements.enumerate() {
+        bytes.push(ElementType::EmbeddedDocument as u8);
+        // To a vector everything can be written.
+        let _ = write!(bytes, "{place}\0");
+        if !append_without_document(bytes, statement.as_bytes(), bytes_max) || bytes.len() > bytes_max {
+            return false;
+        }
+    }
+    bytes.push(0);
+    set_length(bytes, array);
+    true
+}
+
+/// Appends a sequence as the array that it stands for. False where it is cut.
+fn append_sequence(bytes: &mut Vec<u8>, name: &str, mut documents: &[u8], bytes_max: usize) -> bool {
+    let array = begin_array(bytes, name);
     let mut place = 0;
     while let Some(length) = documents.first_chunk() {
         let length = u32::from_le_bytes(*length) as usize;
@@ -178,7 +204,7 @@ fn append_sequence(bytes: &mut Vec<u8>, name: &str, mut documents: &[u8], bytes_
                 length <= room
             }
         };
-        if !is_appended || length == 0 || length > document.len() {
+        if !is_appended || length == 0 || length > document.len() || bytes.len() > bytes_max {
             return false;
         }
         documents = rest;
@@ -200,9 +226,7 @@ fn append_without_document(bytes: &mut Vec<u8>, statement: &[u8], bytes_max: usi
         if field.name() == b"document" {
             continue;
         }
-        let (whole, room) = (field.whole(), bytes_max.saturating_sub(bytes.len()));
-        bytes.extend_from_slice(&whole[..whole.len().min(room)]);
-        if whole.len() > room {
+        if !append_within(bytes, field.whole(), bytes_max) {
             return false;
         }
     }
@@ -276,7 +300,7 @@ pub(crate) fn shown_namespace(known: &str, command: &str, kind: Option<Operation
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bson::rawdoc;
+    use bson::{RawArrayBuf, rawdoc};
 
     fn text(shown: &ShownCommand, bytes_max: usize) -> String {
         let document = shown.to_document(bytes_max);
@@ -382,6 +406,30 @@ mod tests {
             let cut = ShownCommand::of(&bulk, &[], bytes_max);
             assert!(cut.whole().is_none() && cut.bytes.len() <= bytes_max, "{bytes_max}");
             assert!(!text(&cut, usize::MAX).contains("secret"));
+        }
+    }
+
+    /// Up to 16 MB were copied to show 4096 bytes of them.
+    #[test]
+    fn of_a_long_body_no_more_is_copied_than_is_shown() {
+        let long = "x".repeat(100_000);
+        let update = rawdoc! { "update": 0, "filter": { "a": long.as_str() }, "updateMods": { "$set": { "b": 1 } } };
+        let of_nothing = RawArrayBuf::from_iter((0..10_000).map(|_| RawDocumentBuf::new()));
+        for body in [
+            rawdoc! { "insert": "c", "documents": [{ "secret": 1 }], "comment": long.as_str() },
+            rawdoc! { "insert": "c", "comment": long.as_str(), "documents": [{ "secret": 1 }] },
+            rawdoc! { "bulkWrite": 1, "ops": [{ "insert": 0, "document": { "secret": 1 } }, update] },
+            rawdoc! { "bulkWrite": 1, "ops": of_nothing },
+        ] {
+            let without = without_inserted(&body, 4096).expect("it inserts");
+            assert!((4098..5000).contains(&without.len()), "{}", without.len());
+            let names = rawdoc! { "ns": "test.c" }.into_bytes();
+            let sequences: [(&str, &[u8]); 1] = [("nsInfo", &names)];
+            for count in [0, 1] {
+                let shown = ShownCommand::of(&body, &sequences[..count], 4096);
+                assert!(shown.whole().is_none() && shown.bytes.len() == 4096);
+                assert!(!format!("{:?}", shown.to_document(4096)).contains("secret"));
+            }
         }
     }
 
