@@ -414,7 +414,8 @@ fn check_uri_option(option: &str) -> std::result::Result<(), String> {
     match (name.to_ascii_lowercase().as_str(), value) {
         ("appname", _) | ("directconnection", "true" | "false") | ("w", "1") | ("tls" | "ssl", "false") => Ok(()),
         _ => Err(format!(
-            "the option {option} is not supported: there are appName, directConnection, w=1 and tls=false"
+            "the option {name} is not supported, or not with that value: there are appName, directConnection, w=1 \
+             and tls=false"
         )),
     }
 }
@@ -431,7 +432,7 @@ pub fn parse_uri(uri: &str) -> Result<SocketAddr> {
             "the URI has an '@': authentication is not supported".to_owned(),
         ));
     }
-    let refuse = |why: &str| Error::Choice(format!("{uri:?}: {why}"));
+    let refuse = |why: &str| Error::Choice(format!("the URI: {why}"));
     let rest = match uri.split_once("://") {
         Some(("mongodb", rest)) => rest,
         Some((scheme, _)) => return Err(refuse(&format!("the scheme {scheme} is not supported"))),
@@ -487,15 +488,15 @@ mod tests {
             ("mongodb://u:secret?x@h", "authentication"),
             ("mongodb://a,b", "one host"),
             ("mongodb:///x", "no host"),
-            ("mongodb://127.0.0.1/?tls=true", "tls=true is not supported"),
-            ("mongodb://127.0.0.1?w=majority", "w=majority is not supported"),
+            ("mongodb://127.0.0.1/?tls=true", "the option tls is not"),
+            ("mongodb://127.0.0.1?w=majority", "the option w is not"),
             (
-                "mongodb://127.0.0.1/x?w=1&replicaSet=a",
-                "replicaSet=a is not supported",
+                "mongodb://127.0.0.1/x?w=1&replicaSet=secret",
+                "the option replicaSet is not",
             ),
             (
                 "mongodb://127.0.0.1/?directConnection=maybe",
-                "directConnection=maybe is not",
+                "the option directConnection is not",
             ),
         ] {
             let error = read(uri).expect_err("it is refused").to_string();

@@ -125,20 +125,27 @@ impl ServerUri {
             .strip_prefix("mongodb://")
             .ok_or_else(|| DumpError::Choice("the URI does not start with mongodb://".to_owned()))?;
         let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
-        // What stands before a question mark that is not encoded would be taken for the host, and shown.
-        let before_slash = rest.split_once('/').map(|(host, _)| host);
-        let has_no_port = before_slash.is_none_or(|host| host.contains(':') && !ends_with_port(host));
-        if options.contains('@') && !rest.contains('@') && has_no_port {
-            let reason = "in the URI's user or password a '?' or an '@' has to be written as %3F or %40";
-            return Err(DumpError::Choice(reason.to_owned()));
+        // What stands before a question mark or a slash that is not encoded would be taken for the host, and shown.
+        if options
+            .split('&')
+            .any(|option| option.contains('@') && !has_name(option))
+        {
+            return Err(DumpError::Choice(NOT_ENCODED.to_owned()));
         }
+        // It may be a password also where the option is one by its looks.
+        let is_hidden = options.contains('@');
         // A slash or an @ in a name or a password is written as %2F or %40.
         let (user, rest) = match rest.rsplit_once('@') {
             Some((user, rest)) => (Some(user), rest),
             None => (None, rest),
         };
         let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let choice = |what: &str| DumpError::Choice(format!("mongodb://{host}: {what}"));
+        let choice = |what: &str| {
+            DumpError::Choice(match is_hidden {
+                true => format!("{what}; {NOT_ENCODED}"),
+                false => format!("mongodb://{host}: {what}"),
+            })
+        };
         if host.contains(',') {
             return Err(choice("one host is supported, not several"));
         }
@@ -164,11 +171,20 @@ impl ServerUri {
                     )));
                 }
                 ("authSource", name) => source = Some(decoded(name)?),
-                ("authMechanism", name) => mechanism = Some(mechanism_of(name)?),
+                ("authMechanism", name) => {
+                    let found = mechanism_of(name);
+                    mechanism = Some(found.map_err(|error| match is_hidden {
+                        true => choice("the authMechanism is not supported"),
+                        false => error,
+                    })?);
+                }
                 ("directConnection", value) => is_direct = value == "true",
                 ("readPreference", name) => {
                     let found = ReadPreference::parse(name);
-                    let found = found.ok_or_else(|| choice(&format!("there is no readPreference {name}")))?;
+                    let found = found.ok_or_else(|| match is_hidden {
+                        true => choice("there is no such readPreference"),
+                        false => choice(&format!("there is no readPreference {name}")),
+                    })?;
                     read_preference = Some(found);
                 }
                 (name @ ("readPreferenceTags" | "maxStalenessSeconds"), _) => {
@@ -203,10 +219,12 @@ impl ServerUri {
     }
 }
 
-/// Whether a number that may be a port stands behind the last colon.
-fn ends_with_port(host: &str) -> bool {
-    let port = host.rsplit_once(':').map(|(_, port)| port);
-    port.is_some_and(|port| port.ends_with(']') || port.parse::<u16>().is_ok())
+const NOT_ENCODED: &str = "in the URI's user or password a '?', a '/' or an '@' has to be written as %3F, %2F or %40";
+
+/// Whether an option of a URI is a name with a value, and not the end of a password.
+fn has_name(option: &str) -> bool {
+    let name = option.split_once('=').map(|(name, _)| name);
+    name.is_some_and(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 /// The mechanism of a name.
@@ -330,6 +348,7 @@ mod tests {
             ("mongodb://[::1]:5/shop?directConnection=true", "[::1]:5", Some("shop")),
             ("mongodb://[::1]/?appName=a@b", "[::1]:27017", None),
             ("mongodb://127.0.0.1:5/?appName=a@b", "127.0.0.1:5", None),
+            ("mongodb://127.0.0.1?appName=a@b", "127.0.0.1:27017", None),
         ] {
             let found = ServerUri::parse(uri).unwrap();
             assert_eq!(
@@ -350,6 +369,10 @@ mod tests {
             "mongodb://a:secret?x@127.0.0.1",
             "mongodb://a:secret?x@127.0.0.1,b/d?tls=true",
             "mongodb://a:secret/y?x@127.0.0.1",
+            "mongodb://a:b@secret?x@127.0.0.1",
+            "mongodb://a:secret?x=y@127.0.0.1",
+            "mongodb://a:secret/y?x=y@127.0.0.1",
+            "mongodb://127.0.0.1?readPreference=secret&x=y@127.0.0.1",
         ] {
             let error = ServerUri::parse(uri).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
