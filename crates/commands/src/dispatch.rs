@@ -68,8 +68,8 @@ impl Server {
             set_at_start(&server, name, value).map_err(|error| error.message)?;
         }
         server.apply_parameters();
-        // Whoever drops the last of them later must not open the way in for the first. An error keeps it shut: who asks
-        // for that way has it checked again.
+        // Whoever drops the last of them later must not open the way in for the first. An error keeps it shut: who
+        // asks for that way has it checked again.
         if server.access.is_enabled()
             && let Err(error) = users_exist(&server)
         {
