@@ -91,8 +91,8 @@ impl Evictor {
         // as there is something to be had, it is taken.
         let mut in_vain = 0;
         let floor = loop {
-            // A little more than there has to be, as long as that comes easily: else the next page that is read would be
-            // the next to wake this.
+            // A little more than there has to be, as long as that comes easily: else the next page that is read would
+            // be the next to wake this.
             let is_short = cache.is_short();
             if !is_short && (in_vain > SLACK_LOOKS_MAX || budget.has_slack()) {
                 break None;

@@ -8,7 +8,8 @@ pub struct InMemoryOptions {
     /// The memory that the engine is meant to have: what [`engine::Engine::set_history_percent`] counts from. Rows may
     /// take more.
     pub memory_bytes: u64,
-    /// Where all of it takes more, no row may be inserted: [`engine::Engine::check_growth`]. `None`: as much as there is.
+    /// Where all of it takes more, no row may be inserted: [`engine::Engine::check_growth`]. `None`: as much as there
+    /// is.
     pub memory_bytes_max: Option<u64>,
 }
 

@@ -258,8 +258,13 @@ fn what_waits_for_a_checkpoint_ends_when_it_is_told_to_and_a_load_waits_for_a_co
     core.pace(Some(&|| true)).expect("a compaction goes on");
     drop(disk);
     thread::scope(|scope| {
+        core.owes_checkpoint.store(false, Relaxed);
         let load = scope.spawn(|| core.pace(None));
-        thread::sleep(20 * THROTTLE);
+        while !core.owes_checkpoint.load(Relaxed) {
+            thread::yield_now();
+        }
+        // It has begun to wait, and would soon be through.
+        (0..10_000).for_each(|_| thread::yield_now());
         let is_waiting = !load.is_finished();
         engine.keep_files(false).expect("it is open");
         load.join().expect("no panic").expect("there is room");

@@ -214,10 +214,7 @@ impl Members {
         });
         for (id, host) in wanted {
             if !senders.contains_key(&id) && !self.is_stopped() {
-                senders.insert(
-                    id,
-                    ToMember::start(&host, &self.set, own, &self.applied, &self.dialer),
-                );
+                senders.insert(id, ToMember::start(&host, &self.set, own, &self.applied, &self.dialer));
             }
         }
     }

@@ -16,9 +16,26 @@ use crate::write::{Evaluator, WriteUnit};
 use crate::{CappedLimits, CollectionGuard, RecordBatch, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Direction, FillLimits};
+use engine::{Direction, Engine, EngineError, FillLimits};
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
+
+/// Whether the engine takes one more document of so many bytes. A bound that was configured keeps nothing out of a
+/// collection that deletes as much as it adds; a full disk does, which has no room for a deletion either.
+pub(crate) fn check_growth(engine: &dyn Engine, c: &CollectionGuard, bytes: usize) -> Result<(), StorageError> {
+    match engine.check_growth(c.table(), bytes) {
+        Err(EngineError::Backend { .. }) if pushes_out(c, bytes) => Ok(()),
+        checked => Ok(checked?),
+    }
+}
+
+/// Whether a capped collection deletes documents for one more of so many bytes, by what has taken effect.
+fn pushes_out(c: &CollectionGuard, new_bytes: usize) -> bool {
+    c.is_capped().is_some_and(|limits| {
+        let bytes = c.data_bytes().saturating_add(new_bytes as u64);
+        bytes > limits.size_bytes || limits.max_documents.is_some_and(|max| c.count() >= max)
+    })
+}
 
 struct Victim {
     id: RecordId,

@@ -8,6 +8,7 @@
 //! Locks (see `docs/locks.md`): a unit that holds none waits for what it needs; one that holds some never waits, it
 //! answers [`StorageError::WouldWait`], and the operation's next unit waits for that lock first.
 
+use crate::capped_evict::check_growth;
 use crate::clustered::keeps_id;
 use crate::definition::Definition;
 use crate::diff::{self, Detail, Targets};
@@ -26,7 +27,7 @@ use crate::user_writes::is_bound;
 use crate::{Charge, Collection, CollectionGuard, Index, Interrupted, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{EngineError, Seq, Snapshot};
+use engine::{Seq, Snapshot};
 use keys::MultikeyPaths;
 use locks::{Changed, LockKey, Taken};
 use std::collections::VecDeque;
@@ -207,7 +208,7 @@ impl<'a> WriteUnit<'a> {
             ));
         }
         let place = self.begin_change(c)?;
-        self.check_growth(c, document.as_bytes().len())?;
+        check_growth(&*self.evaluator.storage.engine, c, document.as_bytes().len())?;
         let before = self.evaluator.holding.extent();
         if c.is_capped().is_some() {
             self.evaluator.take_locks(&[LockKey {
@@ -552,15 +553,6 @@ impl<'a> WriteUnit<'a> {
         self.check_room(bytes)
     }
 
-    /// Whether the engine takes one more document of so many bytes. A bound that was configured keeps nothing out of a
-    /// collection that deletes as much as it adds; a full disk does, which has no room for a deletion either.
-    fn check_growth(&self, c: &CollectionGuard, bytes: usize) -> Result<(), StorageError> {
-        match self.evaluator.storage.engine.check_growth(c.table(), bytes) {
-            Err(EngineError::Backend { .. }) if pushes_out(c, bytes) => Ok(()),
-            checked => Ok(checked?),
-        }
-    }
-
     /// A unit's first change always has room.
     fn check_room(&self, bytes: usize) -> Result<(), StorageError> {
         let bytes_max = match self.home {
@@ -774,14 +766,6 @@ fn pre_image(c: &CollectionGuard, old: &RawDocument) -> Option<Bytes> {
         return None;
     }
     c.keeps_pre_images().then(|| Bytes::copy_from_slice(old.as_bytes()))
-}
-
-/// Whether a capped collection deletes documents for one more of so many bytes, by what has taken effect.
-fn pushes_out(c: &CollectionGuard, new_bytes: usize) -> bool {
-    c.is_capped().is_some_and(|limits| {
-        let bytes = c.data_bytes().saturating_add(new_bytes as u64);
-        bytes > limits.size_bytes || limits.max_documents.is_some_and(|max| c.count() >= max)
-    })
 }
 
 fn pre_image_bytes(c: &CollectionGuard, old: &RawDocument) -> usize {

@@ -222,8 +222,8 @@ impl CopyPlace {
     }
 }
 
-/// Removes what is in a folder, and makes one that is not there. A link within it goes, and what it leads to stays. What
-/// a file system keeps for itself is not looked at: it may be another user's.
+/// Removes what is in a folder, and makes one that is not there. A link within it goes, and what it leads to stays.
+/// What a file system keeps for itself is not looked at: it may be another user's.
 fn empty(fs: &dyn FileSystem, folder: &Path) -> std::io::Result<()> {
     fs.create_directory_all(folder)?;
     for name in fs.list(folder)? {

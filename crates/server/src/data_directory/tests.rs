@@ -207,8 +207,8 @@ fn a_copy_that_is_complete_takes_the_place_of_the_data() {
     }
 }
 
-/// The former data go, and with them links, but not what those lead to, nor what a file system keeps for itself: that may
-/// be another user's, and unreadable.
+/// The former data go, and with them links, but not what those lead to, nor what a file system keeps for itself: that
+/// may be another user's, and unreadable.
 #[test]
 fn a_copy_replaces_the_data_and_nothing_else() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -238,7 +238,7 @@ fn a_copy_replaces_the_data_and_nothing_else() {
     std::fs::write(engine.join("folder/within/data"), "former").unwrap();
     let private = engine.join("lost+found");
     std::fs::create_dir_all(&private).unwrap();
-    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o0)).unwrap();
     opened.close().unwrap();
     let opened = open(path, "inMemory");
     std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o700)).unwrap();
