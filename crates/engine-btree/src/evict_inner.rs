@@ -121,9 +121,9 @@ impl InnerEviction {
         }
     }
 
-    /// As [`InnerEviction::evict`], of no more nodes than makes their hand go round as fast as one that has passed
-    /// `passed` of all leaves. There are a hundred leaves to a node: with a step for each of theirs, most of the work
-    /// would be looks at nodes whose leaves are all still there.
+    /// As [`InnerEviction::evict`], of no more nodes than makes their hand go round as fast as the leaves' hand, which
+    /// has passed `passed` of them at most. There are a hundred leaves to a node: with a step for each of theirs, most
+    /// of the work would be looks at nodes whose leaves are all still there.
     pub(crate) fn keep_pace(&self, passed: usize) -> Result<usize> {
         let Some(mut hand) = self.take_hand() else {
             return Ok(0);

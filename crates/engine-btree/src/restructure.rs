@@ -389,6 +389,18 @@ mod tests {
     use crate::page::LEAF_ROW_BYTES_MAX;
     use engine::Engine as _;
 
+    /// A store without threads, its tree, and the leaf of its one row.
+    fn store_of_one_leaf() -> (Store, Arc<Tree>, Arc<Leaf>) {
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(0),
+            ..BtreeOptions::default()
+        });
+        store.write(|batch| batch.put(ROWS, b"key".to_vec(), b"value".to_vec()));
+        let tree = store.tree(ROWS);
+        let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
+        (store, tree, leaf)
+    }
+
     /// A worker was about to split a leaf when the table's root was taken out: the leaves that it made were the root of
     /// a tree that nobody frees any more.
     #[test]
@@ -427,13 +439,7 @@ mod tests {
     /// cannot be that long.
     #[test]
     fn long_keys_wait_for_a_split_apart() {
-        let mut store = Store::new(BtreeOptions {
-            threads: Some(0),
-            ..BtreeOptions::default()
-        });
-        store.write(|batch| batch.put(ROWS, b"key".to_vec(), b"value".to_vec()));
-        let tree = store.tree(ROWS);
-        let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
+        let (mut store, _tree, leaf) = store_of_one_leaf();
         leaf.state.lock().writing = Some(crate::version::SEQ_MAX);
         let long_key = |number: u8| [vec![b'k'; 1 << 20], vec![number]].concat();
         let count = (LEAF_ROW_BYTES_MAX >> 20) as u8 + 1;
@@ -491,13 +497,7 @@ mod tests {
     /// there now is this leaf. Both locks were taken, for ever, under that of the tree.
     #[test]
     fn a_leaf_is_not_merged_with_itself() {
-        let mut store = Store::new(BtreeOptions {
-            threads: Some(0),
-            ..BtreeOptions::default()
-        });
-        store.write(|batch| batch.put(ROWS, b"key".to_vec(), b"value".to_vec()));
-        let tree = store.tree(ROWS);
-        let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
+        let (store, tree, leaf) = store_of_one_leaf();
         assert!(!store.parts().structure.merge(&tree, &leaf, &leaf));
         assert!(!leaf.view.load(&rcu::pin()).retired);
     }

@@ -354,7 +354,7 @@ fn replace_configuration(call: &Invocation<'_>, old: Option<&SetConfig>) -> Resu
         }
         None => match config.settings.replica_set_id {
             Some(given) => given,
-            None => kept_id(call)?.unwrap_or_default(),
+            None => kept_id(call)?.unwrap_or_else(ObjectId::new),
         },
     });
     raise_version(call, &mut config);
