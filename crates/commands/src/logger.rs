@@ -37,8 +37,10 @@ use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
 use std::time::Duration;
 use vfs::Clock;
 
-/// Lines each ring keeps.
+/// Lines each ring keeps, at most.
 pub const RING_LINES: usize = 1024;
+/// And their bytes: a slow statement's line is long.
+pub const RING_BYTES: usize = 1024 * 1024;
 /// How long the end of the process waits for whoever reads standard output.
 pub(crate) const READER_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -117,15 +119,17 @@ pub enum Ring {
 struct RingLines {
     total: u64,
     lines: VecDeque<Arc<str>>,
+    bytes: usize,
 }
 
 impl RingLines {
     fn push(&mut self, line: Arc<str>) {
-        if self.lines.len() == RING_LINES {
-            self.lines.pop_front();
-        }
+        self.bytes += line.len();
         self.lines.push_back(line);
         self.total += 1;
+        while self.lines.len() > RING_LINES || self.bytes > RING_BYTES {
+            self.bytes -= self.lines.pop_front().map_or(0, |line| line.len());
+        }
     }
 }
 

@@ -83,11 +83,14 @@ pub(crate) struct Buffer {
     filling: Vec<Chunk>,
     in_flight: VecDeque<Arc<Chunk>>,
     spare: Vec<Vec<u8>>,
+    /// Capacities in `spare`, in all.
+    spare_bytes_max: usize,
 }
 
 impl Buffer {
-    pub fn new(next: Seq, term: u64, frame_bytes: usize) -> Self {
+    pub fn new(next: Seq, term: u64, frame_bytes: usize, spare_bytes_max: usize) -> Self {
         Self {
+            spare_bytes_max,
             next,
             term,
             frame_bytes,
@@ -175,9 +178,14 @@ impl Buffer {
             self.in_flight.push_back(chunk.clone());
             pending.push_back(chunk);
         }
+        let mut left = self.spare_bytes_max - self.spare.iter().map(Vec::capacity).sum::<usize>();
         let room = SPARE_CHUNKS_MAX.saturating_sub(self.spare.len());
-        let kept = emptied.len().min(room);
-        self.spare.extend(emptied.drain(..kept));
+        for raw in emptied.drain(..emptied.len().min(room)) {
+            if let Some(rest) = left.checked_sub(raw.capacity()) {
+                left = rest;
+                self.spare.push(raw);
+            }
+        }
     }
 
     /// The first `chunks` chunks that were handed over are on disk.

@@ -71,6 +71,12 @@ pub(crate) const CHUNK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Emptied chunks kept for reuse.
 pub(crate) const SPARE_CHUNKS_MAX: usize = 4;
 
+/// What they take in all, where the buffer has this bound: beside a small cache that is much, for times when little is
+/// written.
+pub(crate) fn spare_bytes(buffer_bytes_max: usize) -> usize {
+    buffer_bytes_max / 4
+}
+
 /// A group's buffer with more memory than this is given back after the group: a burst must not take memory for good.
 pub(crate) const GROUP_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 

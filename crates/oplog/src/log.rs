@@ -20,7 +20,7 @@ use crate::buffer::{Buffer, BufferedEntries};
 use crate::catalog::{Catalog, Purge};
 use crate::disk::{Disk, SYNC_DIRECTORY};
 use crate::format::{FRAMES_START, HardState};
-use crate::limits::{flush_soon_bytes, group_bytes};
+use crate::limits::{flush_soon_bytes, group_bytes, spare_bytes};
 use crate::position::PositionFile;
 use crate::reader::Extent;
 use crate::recovery::recover;
@@ -168,6 +168,7 @@ impl Log {
                 options
                     .frame_bytes
                     .min((options.segment_bytes - FRAMES_START) as usize / 2),
+                spare_bytes(options.buffer_bytes_max),
             )),
             writer: Mutex::new(writer),
             last: AtomicU64::new(found.last.0),

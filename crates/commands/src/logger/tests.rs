@@ -124,6 +124,18 @@ fn rings_keep_the_newest_lines_and_count_all() {
     assert!(warnings[0].contains(r#""tags":["startupWarnings"]"#));
 }
 
+#[test]
+fn rings_keep_fewer_lines_when_these_are_long() {
+    let logger = Logger::for_tests(clock());
+    for _ in 0..300 {
+        logger.log(id::STARTING, "main", "m", bson::doc! { "long": "x".repeat(8000) });
+    }
+    let (total, lines) = logger.ring(Ring::Global);
+    let bytes: usize = lines.iter().map(|line| line.len()).sum();
+    assert_eq!(total, 300);
+    assert!((RING_BYTES - 10_000..=RING_BYTES).contains(&bytes), "{bytes}");
+}
+
 fn file_logger(path: &Path, append: bool, rotate: Rotate) -> Arc<Logger> {
     let destination = Destination::File {
         path: path.to_owned(),

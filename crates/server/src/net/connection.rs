@@ -24,6 +24,10 @@ use wire::{Answer, Codecs, Compressor, Form, HEADER_BYTES, Header, Message, MsgF
 const BUFFER_BYTES_KEPT: usize = 64 * 1024;
 /// A larger buffer is given back after the request that needed it.
 const BUFFER_BYTES_KEPT_ACTIVE: usize = 16 * 1024 * 1024;
+/// And one that is so many times as long as what it holds of late.
+const BUFFER_SPARE_TIMES: usize = 8;
+/// With each request, what a buffer held before weighs less by one part in so many.
+const FORGET_PART: usize = 16;
 /// A buffer grows by what has arrived, at least by this; never by what a header merely promises.
 const BUFFER_GROWTH_BYTES_MIN: usize = 256 * 1024;
 
@@ -156,8 +160,23 @@ pub(super) struct Worker {
     codecs: Codecs,
     /// Bytes of TLS as they come in.
     encrypted: Vec<u8>,
+    /// What is needed of late of the buffers above but the last, in this order.
+    needs: [Need; 4],
     /// Who lends the thread to requests.
     pub(super) lender: Option<Arc<dyn vfs::Lender>>,
+}
+
+/// Bytes that a buffer held of late: most replies are short, and one long one is no reason to keep its memory.
+#[derive(Clone, Copy, Default)]
+struct Need(usize);
+
+impl Need {
+    /// Notes what a request took of a buffer of so many bytes; whether that is longer than need be.
+    fn is_exceeded_by(&mut self, capacity: usize, held: usize) -> bool {
+        self.0 = held.max(self.0 - self.0.div_ceil(FORGET_PART));
+        let enough = (BUFFER_SPARE_TIMES * self.0).clamp(BUFFER_BYTES_KEPT, BUFFER_BYTES_KEPT_ACTIVE);
+        capacity > enough
+    }
 }
 
 /// The message that was read last, and how its reply goes out.
@@ -209,7 +228,7 @@ impl Worker {
                 break leave;
             }
             self.start += header.length;
-            self.shrink(BUFFER_BYTES_KEPT_ACTIVE);
+            self.shrink_to_need(header.length);
         };
         if matches!(leave, Leave::Quiet | Leave::Held | Leave::Later) {
             connection.pending = self.take_rest();
@@ -223,7 +242,7 @@ impl Worker {
         }
         self.received.clear();
         self.start = 0;
-        self.shrink(BUFFER_BYTES_KEPT);
+        self.shrink();
         leave
     }
 
@@ -253,20 +272,38 @@ impl Worker {
         std::mem::take(&mut self.received)
     }
 
-    fn shrink(&mut self, kept: usize) {
-        if self.received.capacity() > kept && self.start == self.received.len() {
-            self.received = Vec::new();
-            self.start = 0;
-        }
+    /// Gives back what the buffers have beyond what is kept while the thread waits.
+    fn shrink(&mut self) {
         for buffer in [
+            &mut self.received,
             &mut self.decompressed,
             &mut self.reply,
             &mut self.compressed,
             &mut self.encrypted,
         ] {
-            if buffer.capacity() > kept {
+            if buffer.capacity() > BUFFER_BYTES_KEPT {
                 *buffer = Vec::new();
             }
+        }
+    }
+
+    /// Empties the buffers of a request of so many bytes, and gives back those that are longer than need be.
+    fn shrink_to_need(&mut self, request_bytes: usize) {
+        let [received, others @ ..] = &mut self.needs;
+        let is_too_long = received.is_exceeded_by(self.received.capacity(), request_bytes);
+        if is_too_long && self.start == self.received.len() {
+            self.received = Vec::new();
+            self.start = 0;
+        }
+        let buffers = [&mut self.decompressed, &mut self.reply, &mut self.compressed];
+        for (buffer, need) in buffers.into_iter().zip(others) {
+            if need.is_exceeded_by(buffer.capacity(), buffer.len()) {
+                *buffer = Vec::new();
+            }
+            buffer.clear();
+        }
+        if self.encrypted.capacity() > BUFFER_BYTES_KEPT_ACTIVE {
+            self.encrypted = Vec::new();
         }
     }
 
@@ -645,5 +682,31 @@ pub(super) fn send_some(stream: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<us
             }
             sent => return sent,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_buffer_goes_when_what_it_holds_is_short() {
+        const LONG: usize = 3 << 20;
+        let mut need = Need::default();
+        for _ in 0..1000 {
+            assert!(!need.is_exceeded_by(2 * LONG, LONG), "it is needed each time");
+        }
+        // One long one in ten is often enough.
+        for request in 0..1000 {
+            let held = if request % 10 == 0 { LONG } else { 100 };
+            assert!(!need.is_exceeded_by(2 * LONG, held), "request {request}");
+        }
+        let kept = (0..1000).take_while(|_| !need.is_exceeded_by(2 * LONG, 100)).count();
+        assert!((10..100).contains(&kept), "{kept} requests");
+        assert!(!need.is_exceeded_by(BUFFER_BYTES_KEPT, 0), "so much is always kept");
+        assert!(
+            need.is_exceeded_by(BUFFER_BYTES_KEPT_ACTIVE + 1, 1 << 30),
+            "and never more than this"
+        );
     }
 }
