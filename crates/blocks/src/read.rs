@@ -37,6 +37,8 @@ pub struct ReadScratch {
     buffer: DirectBuffer,
     /// What it decompresses to.
     raw: Vec<u8>,
+    /// The block of which `raw` begins with all raw bytes, and how many these are, if it has those of one.
+    whole: Option<(VolumeId, BlockAddr, usize)>,
     order: Vec<u32>,
     opener: Opener,
 }
@@ -55,11 +57,20 @@ impl ReadScratch {
         if self.buffer.len() > BUFFER_BYTES_MAX {
             self.buffer = DirectBuffer::default();
         }
-        for buffer in [&mut self.raw, &mut self.opener.plain] {
-            if buffer.len() > RAW_BUFFER_BYTES_MAX {
-                *buffer = Vec::new();
-            }
+        if self.raw.len() > RAW_BUFFER_BYTES_MAX {
+            self.raw = Vec::new();
+            self.whole = None;
         }
+        if self.opener.plain.len() > RAW_BUFFER_BYTES_MAX {
+            self.opener.plain = Vec::new();
+        }
+    }
+
+    /// The raw bytes of the block at `addr`, where that is the one of which [`BlockStore::read_sections_with`] has
+    /// decompressed all, as one section, and the buffer has not served for another since.
+    pub fn last_whole(&self, volume: VolumeId, addr: &BlockAddr) -> Option<&[u8]> {
+        let (of_volume, of_addr, bytes) = self.whole?;
+        (of_volume == volume && of_addr == *addr).then(|| &self.raw[..bytes])
     }
 
     /// The block at `addr` as it is on disk, right after it was read with [`BlockStore::read_with`].
@@ -115,14 +126,22 @@ impl BlockStore {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
         let ReadScratch {
-            buffer, raw, opener, ..
+            buffer,
+            raw,
+            whole,
+            opener,
+            ..
         } = scratch;
+        *whole = None;
         let bytes = self.bytes_of(&volume, addr, source, buffer)?;
         let Opener { plain, decompressor } = opener;
         let taken = check_block(volume.id, addr, owner, kind, bytes)
             .and_then(|header| {
                 let stored = stored_bytes(volume.sealing.as_ref(), &header, bytes, plain)?;
-                Ok(take(&mut Sections::new(&volume, header, stored, raw, decompressor)?))
+                let mut sections = Sections::new(&volume, header, stored, raw, decompressor)?;
+                let taken = take(&mut sections);
+                *whole = sections.whole_bytes().map(|bytes| (volume.id, *addr, bytes));
+                Ok(taken)
             })
             .map_err(|mismatch| damaged(&volume, addr.sector(), mismatch));
         scratch.give_back();
@@ -215,8 +234,13 @@ impl BlockStore {
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let ReadScratch {
-            buffer, raw, opener, ..
+            buffer,
+            raw,
+            whole,
+            opener,
+            ..
         } = scratch;
+        *whole = None;
         let bytes = self.bytes_of(volume, addr, source, buffer)?;
         let taken = open_with(volume, addr, owner, kind, bytes, raw, opener, take);
         scratch.give_back();

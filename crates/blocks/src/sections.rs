@@ -132,6 +132,8 @@ pub struct Sections<'b> {
     entries: &'b [Entry],
     stored: &'b [u8],
     buffer: &'b mut Vec<u8>,
+    /// Bytes of it that are all of a block that is one section.
+    whole_bytes: Option<usize>,
     decompressor: &'b mut Decompressor,
 }
 
@@ -153,8 +155,14 @@ impl<'b> Sections<'b> {
             entries,
             stored,
             buffer,
+            whole_bytes: None,
             decompressor,
         })
+    }
+
+    /// So many bytes of the buffer are all raw bytes of the block, which is one section.
+    pub(crate) fn whole_bytes(&self) -> Option<usize> {
+        self.whole_bytes
     }
 
     /// Number of sections, at least 1.
@@ -187,7 +195,9 @@ impl<'b> Sections<'b> {
         let raw = &mut self.buffer[..raw_bytes];
         decompress_one(codec, stored, self.decompressor, raw)
             .map_err(|mismatch| damaged(self.volume, self.header.sector, mismatch))?;
-        Ok(&raw[..raw_bytes.min(content_bytes)])
+        let bytes = raw_bytes.min(content_bytes);
+        self.whole_bytes = self.entries.is_empty().then_some(bytes);
+        Ok(&raw[..bytes])
     }
 }
 

@@ -34,8 +34,10 @@ pub(crate) struct Counters {
     pub(crate) gets: Counter,
     pub(crate) pages_read: Counter,
     pub(crate) read_again: Counter,
-    /// Of these and those read from disk, those of which one section was decompressed.
+    /// Of these and those read from disk, those of which not all was decompressed.
     pub(crate) read_in_part: Counter,
+    /// Rows of a leaf that the same thread had decompressed just before.
+    pub(crate) read_at_once: Counter,
     /// Leaves that walks read for themselves.
     pub(crate) pages_walked: Counter,
     pub(crate) pages_written: Counter,

@@ -10,10 +10,13 @@ use crate::version::Chain;
 use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
+use triomphe::ThinArc;
 
-/// Entries of the first chunk; each further chunk doubles.
-const FIRST_CHUNK: usize = 8;
-const CHUNKS: usize = 11;
+/// Entries of the first chunk; each further chunk doubles. Writes all over a large table leave one or two in a leaf.
+const FIRST_CHUNK: usize = 2;
+const CHUNKS: usize = 13;
+/// Numbers for which an order has room at first.
+const FIRST_NUMBERS: usize = 8;
 /// Most entries a delta can hold: undo for every row of a leaf of the shortest rows.
 const ENTRIES_MAX: usize = FIRST_CHUNK * ((1 << CHUNKS) - 1);
 /// Entries from which on a leaf takes no new key before it was consolidated or split.
@@ -92,10 +95,13 @@ impl Entry {
     }
 }
 
+/// Some entries, behind a pointer of one word.
+type Chunk = ThinArc<(), OnceLock<Entry>>;
+
 /// Entries in the order of their coming.
 #[derive(Default)]
 pub(crate) struct Arena {
-    chunks: [OnceLock<Box<[OnceLock<Entry>]>>; CHUNKS],
+    chunks: [OnceLock<Chunk>; CHUNKS],
 }
 
 /// Chunk and place of an entry.
@@ -112,7 +118,7 @@ impl Arena {
         let (chunk, at) = place(index as usize);
         self.chunks[chunk]
             .get()
-            .and_then(|chunk| chunk[at].get())
+            .and_then(|chunk| chunk.slice[at].get())
             .expect("the order names entries that are there")
     }
 
@@ -120,8 +126,9 @@ impl Arena {
     pub(crate) fn put(&self, index: usize, entry: Entry) {
         assert!(index < ENTRIES_MAX, "{index} entries in one leaf");
         let (chunk, at) = place(index);
-        let slots = self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| OnceLock::new()).collect());
-        assert!(slots[at].set(entry).is_ok(), "entry {index} was free");
+        let slots = (0..FIRST_CHUNK << chunk).map(|_| OnceLock::new());
+        let chunk = self.chunks[chunk].get_or_init(|| Chunk::from_header_and_iter((), slots));
+        assert!(chunk.slice[at].set(entry).is_ok(), "entry {index} was free");
     }
 }
 
@@ -136,7 +143,7 @@ impl Order {
     pub(crate) fn with_capacity(capacity: usize) -> Self {
         let capacity = match capacity {
             0 => 0,
-            _ => capacity.next_power_of_two().max(FIRST_CHUNK),
+            _ => capacity.next_power_of_two().max(FIRST_NUMBERS),
         };
         Self {
             len: AtomicU16::new(0),

@@ -50,6 +50,7 @@ mod history_limit;
 mod job;
 mod large_values;
 mod leaf;
+mod leaf_part;
 mod loads;
 mod maintain;
 mod options;

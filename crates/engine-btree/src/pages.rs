@@ -20,7 +20,7 @@ use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Sections, Sour
 use bytes::Bytes;
 use engine::{EngineError, EngineStatus, ErrorKind, Result, Seq};
 use rcu::Guard;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,11 +29,15 @@ use std::sync::Arc;
 const LOOKS_OF_CLIENT: usize = 64;
 /// Of the leaves that long walks read while memory is short, the blocks of one in so many stay.
 const WALKED_PART: u64 = 32;
+/// Rows that one read after the other takes of the same decompressed block, at most.
+const TAKEN_AT_ONCE_MAX: u32 = 128;
 /// Leaves that one call of [`Pages::make_room`] looks at, at most.
 const ROOM_STEPS_MAX: usize = 64;
 
 thread_local! {
     static SCRATCH: RefCell<ReadScratch> = RefCell::new(ReadScratch::default());
+    /// Rows that were taken from what is left there of the read before.
+    static TAKEN_FROM_LAST: Cell<u32> = const { Cell::new(0) };
 }
 
 /// See the module.
@@ -87,6 +91,11 @@ impl Pages {
     /// Counts a page that was brought in before anybody has asked for it.
     pub(crate) fn note_read_ahead(&self) {
         self.counters.prefetched.add(1);
+    }
+
+    /// Counts a read that decompressed a part of a block.
+    pub(crate) fn note_read_in_part(&self) {
+        self.counters.read_in_part.add(1);
     }
 
     /// An error when the engine was closed or has failed.
@@ -304,10 +313,15 @@ impl Pages {
         Ok(HeldStretch::new(sectors, stretch, memory))
     }
 
-    /// A row of a leaf on disk as its block has it, without bringing the leaf into memory; the block stays there
+    /// What `take` makes of the block of a leaf on disk, without bringing the leaf into memory; the block stays there
     /// compressed. `None` when the leaf shall come into memory: there is room, it was read a moment ago, or something
     /// is wrong with its block, which loading it will tell.
-    fn look_up_in_block(&self, tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
+    pub(crate) fn read_in_block<T>(
+        &self,
+        tree: &Tree,
+        address: BlockAddr,
+        take: impl FnOnce(&mut Sections<'_>) -> Option<T>,
+    ) -> Option<T> {
         let block_key = (tree.shape.volume, address);
         let (owner, kind) = (tree.id.0, BlockKind::Leaf);
         let budget = self.cache.budget();
@@ -321,9 +335,7 @@ impl Pages {
                 let source = Source::Memory(block.get());
                 return SCRATCH.with_borrow_mut(|scratch| {
                     self.store
-                        .read_sections_with(block_key.0, &address, owner, kind, source, scratch, |sections| {
-                            find_in_block(sections, key, &self.counters)
-                        })
+                        .read_sections_with(block_key.0, &address, owner, kind, source, scratch, take)
                         .ok()?
                 });
             }
@@ -335,19 +347,29 @@ impl Pages {
         );
         self.make_room(None);
         self.counters.pages_read.add(1);
-        let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
+        let (taken, block) = SCRATCH.with_borrow_mut(|scratch| {
             let source = Source::Disk(Near::Nothing);
-            let found = self
+            let taken = self
                 .store
-                .read_sections_with(block_key.0, &address, owner, kind, source, scratch, |sections| {
-                    find_in_block(sections, key, &self.counters)
-                })
+                .read_sections_with(block_key.0, &address, owner, kind, source, scratch, take)
                 .ok()??;
             let block = scratch.last_block(&address)?;
-            Some((found, Pieces::new(block)))
+            Some((taken, Pieces::new(block)))
         })?;
         self.cache.put_block(block_key, block);
-        Some(found)
+        Some(taken)
+    }
+
+    /// A row of a leaf on disk; see [`Pages::read_in_block`]. One operation often wants many rows of a leaf, one after
+    /// the other: for those behind the first, what that one has decompressed is there still.
+    fn look_up_in_block(&self, tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
+        if self.cache.budget().is_tight()
+            && let Some(found) = look_up_in_last(tree, address, key)
+        {
+            self.counters.read_at_once.add(1);
+            return Some(found);
+        }
+        self.read_in_block(tree, address, |sections| find_in_block(sections, key, &self.counters))
     }
 
     /// An inner node from disk.
@@ -581,6 +603,21 @@ impl Pages {
     }
 }
 
+/// A row of the leaf of which this thread has decompressed the whole block just before. `None` where that is not the
+/// one; and now and then, so that a leaf that is read again and again is noticed.
+fn look_up_in_last(tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
+    let found = SCRATCH.with_borrow(|scratch| {
+        let raw = scratch.last_whole(tree.shape.volume, &address)?;
+        let Some(search) = LeafSearch::new(raw, key).ok()? else {
+            return Some(Found::Nothing);
+        };
+        Some(found_value(search.find_in_whole(raw).ok()?))
+    })?;
+    let taken = TAKEN_FROM_LAST.get() + 1;
+    TAKEN_FROM_LAST.set(taken % TAKEN_AT_ONCE_MAX);
+    (taken < TAKEN_AT_ONCE_MAX).then_some(found)
+}
+
 /// A row of a leaf, from the sections of its block that it takes. `None` when something is wrong with them.
 fn find_in_block(sections: &mut Sections<'_>, key: &[u8], counters: &Counters) -> Option<Found> {
     let block_sections = sections.len();
@@ -598,11 +635,15 @@ fn find_in_block(sections: &mut Sections<'_>, key: &[u8], counters: &Counters) -
     } else {
         return None;
     };
-    Some(match value.ok()? {
+    Some(found_value(value.ok()?))
+}
+
+fn found_value(value: Option<NewValue<'_>>) -> Found {
+    match value {
         None => Found::Nothing,
         Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
         Some(NewValue::Large(large)) => Found::Elsewhere(Elsewhere::Large(Bytes::copy_from_slice(large.cell()))),
-    })
+    }
 }
 
 /// Whether a child is on disk, there.

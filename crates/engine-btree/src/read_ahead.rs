@@ -318,6 +318,16 @@ impl ReadAhead {
         }
     }
 
+    /// Nothing is read ahead, and nothing was met on disk before the leaf where the walk is.
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.queue.is_none() && self.walked <= usize::from(self.is_counted)
+    }
+
+    /// Nothing is read ahead.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_none()
+    }
+
     /// The walk has come to the end of a leaf.
     pub(crate) fn leave_leaf(&mut self) {
         self.is_counted = false;

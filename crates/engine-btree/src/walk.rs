@@ -4,7 +4,8 @@
 //! the rows it yields and leaves every leaf free to change in between.
 
 use crate::coming::{WalkPosition, is_past};
-use crate::leaf::{Base, Elsewhere, Found, LeafView, found, found_in, with_added};
+use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, found, found_in, with_added};
+use crate::leaf_part::{LeafPart, Wanted};
 use crate::page::{CellValue, LargeRef, LeafImage, LeafStream, PageDamage};
 use crate::pages::{LoadRows, Pages};
 use crate::raw_leaf::{RawLeaf, WalkMemory};
@@ -34,6 +35,8 @@ pub(crate) struct Walk {
     ahead: ReadAhead,
     /// The leaf that it is in, where that was read for it alone.
     page: Option<WalkPage>,
+    /// Or so much of it as it wanted.
+    part: Option<LeafPart>,
 }
 
 /// A leaf on disk that is not in memory but for one walk.
@@ -66,6 +69,7 @@ impl Walk {
             position: Position::At(start),
             ahead: ReadAhead::default(),
             page: None,
+            part: None,
         }
     }
 
@@ -126,7 +130,9 @@ impl Walk {
     ) -> Result<()> {
         while let Position::At(bound) = &self.position {
             let bound = bound.clone();
-            let target = match (self.direction, &bound) {
+            let position = bound.as_ref().map(Vec::as_slice);
+            let direction = self.direction;
+            let target = match (direction, position) {
                 (Direction::Forward, Bound::Unbounded) => Target::First,
                 (Direction::Forward, Bound::Included(key) | Bound::Excluded(key)) => Target::At(key),
                 (Direction::Reverse, Bound::Unbounded) => Target::Last,
@@ -135,43 +141,16 @@ impl Walk {
             };
             let guard = rcu::pin();
             let descent = tree.descend(target, 0, &guard);
-            let mut here = WalkPosition {
-                descent: &descent,
-                direction: self.direction,
-                range: &self.range,
-                address: None,
-            };
-            let leaf = match descent.child {
-                Child::Leaf(leaf) => leaf,
-                Child::OnDisk { address, level: 0 } => {
-                    let address = *address;
-                    if let Some(page) = self.page.as_mut().filter(|page| page.address == address) {
-                        // As long as it is there, it is what its block has, for every snapshot.
-                        let taken = page.take_rows(self.direction, &bound, &self.range, at, rows, limits, &guard);
-                        let stop = taken.map_err(|damage| pages.damaged(address, damage))?;
-                        let fence = stop.is_none().then(|| fence_behind(&descent, self.direction)).flatten();
-                        drop(guard);
-                        self.go_on(pages, tree, stop, fence, rows)?;
-                        if limits.are_reached_by(rows) && !rows.is_empty() {
-                            break;
-                        }
+            // What was written of the leaf, if that is in memory, and where its rows are, if they are not.
+            let (leaf, view, on_disk) = match descent.child {
+                Child::Leaf(leaf) => {
+                    let view = leaf.view.load(&guard);
+                    if view.retired {
                         continue;
                     }
-                    if let Some(raw) = self.page.take().and_then(|page| page.raw) {
-                        self.ahead.pass_raw(pages, raw);
-                    }
-                    here.address = Some(address);
-                    self.ahead.plan(pages, tree, here, &guard);
-                    drop(guard);
-                    self.page = match self.ahead.fetch(pages, tree, target, address)? {
-                        None => None,
-                        Some(raw) => {
-                            let page = WalkPage::new(address, raw, self.direction, pages, &self.ahead);
-                            Some(page.map_err(|damage| pages.damaged(address, damage))?)
-                        }
-                    };
-                    continue;
+                    (Some(leaf), Some(view), view.base_at(at).err())
                 }
+                Child::OnDisk { address, level: 0 } => (None, None, Some(*address)),
                 Child::OnDisk { address, level } => {
                     let (address, level) = (*address, *level);
                     drop(guard);
@@ -184,21 +163,89 @@ impl Walk {
                 }
                 Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
             };
-            let view = leaf.view.load(&guard);
-            if view.retired {
-                continue;
-            }
-            if let Err(address) = view.base_at(at) {
-                let leaf = leaf.clone();
-                here.address = Some(address);
-                self.ahead.plan(pages, tree, here, &guard);
-                drop(guard);
-                self.ahead.fetch_base(pages, tree, &leaf, address)?;
-                continue;
-            }
-            self.ahead.pass(pages, tree, here, &guard);
-            let stop = take_rows(view, self.direction, &bound, &self.range, at, rows, limits, &guard);
-            let fence = stop.is_none().then(|| fence_behind(&descent, self.direction)).flatten();
+            let here = WalkPosition {
+                descent: &descent,
+                direction,
+                range: &self.range,
+                address: on_disk,
+            };
+            let far = far_end(&self.range, direction);
+            // What comes out of the leaf, and the end of the rows that were looked at, where that is not the leaf's.
+            let (stop, fence) = if let Some(address) = on_disk {
+                if let Some(part) = self.part.as_ref().filter(|part| part.has(address, direction, position)) {
+                    let view = view.unwrap_or(part.view());
+                    let far = part.far_end(direction, far);
+                    let stop = take_rows(
+                        view,
+                        Some(part.image()),
+                        direction,
+                        position,
+                        far,
+                        at,
+                        rows,
+                        limits,
+                        &guard,
+                    );
+                    (stop, part.fence(direction).map(<[u8]>::to_vec))
+                } else if let Some(page) = self
+                    .page
+                    .as_mut()
+                    .filter(|page| page.address == address && view.is_none())
+                {
+                    // As long as it is there, it is what its block has, for every snapshot.
+                    let taken = page.take_rows(direction, position, far, at, rows, limits, &guard);
+                    (taken.map_err(|damage| pages.damaged(address, damage))?, None)
+                } else {
+                    let leaf = leaf.cloned();
+                    if leaf.is_none()
+                        && let Some(raw) = self.page.take().and_then(|page| page.raw)
+                    {
+                        self.ahead.pass_raw(pages, raw);
+                    }
+                    let ends_here = self.ahead.is_idle()
+                        && fence_behind(&descent, direction)
+                            .is_none_or(|fence| is_past(&fence, direction, &self.range));
+                    if !ends_here {
+                        self.ahead.plan(pages, tree, here, &guard);
+                    }
+                    if let Some((parent, _)) = descent.parent {
+                        parent.warm();
+                    }
+                    drop(guard);
+                    if ends_here || self.ahead.is_at_start() {
+                        let wanted = Wanted {
+                            direction,
+                            position,
+                            far,
+                            rows_max: limits.rows_max,
+                        };
+                        let part = pages.read_part(tree, address, wanted);
+                        self.part = part.filter(|part| part.has(address, direction, position));
+                        if self.part.is_some() {
+                            continue;
+                        }
+                    }
+                    self.read_leaf(pages, tree, target, leaf, address)?;
+                    continue;
+                }
+            } else {
+                let view = view.expect("what is not on disk is in memory");
+                self.ahead.pass(pages, tree, here, &guard);
+                let image = view.base_at(at).ok().flatten();
+                (
+                    take_rows(view, image, direction, position, far, at, rows, limits, &guard),
+                    None,
+                )
+            };
+            let fence = match (&stop, fence) {
+                (Some(_), _) => None,
+                (None, Some(fence)) => Some(fence),
+                (None, None) => {
+                    self.ahead.leave_leaf();
+                    self.part = None;
+                    fence_behind(&descent, direction)
+                }
+            };
             drop(guard);
             self.go_on(pages, tree, stop, fence, rows)?;
             if limits.are_reached_by(rows) && !rows.is_empty() {
@@ -208,8 +255,33 @@ impl Walk {
         Ok(())
     }
 
-    /// Where the walk goes on after the rows of a leaf: behind its end, if nothing stopped it there, else behind the
-    /// last row.
+    /// Reads the rows of a leaf on disk, of which only changes are in memory, or nothing: into memory, or for this walk
+    /// alone. Or the walk looks again.
+    fn read_leaf(
+        &mut self,
+        pages: &Arc<Pages>,
+        tree: &Arc<Tree>,
+        target: Target<'_>,
+        leaf: Option<Arc<Leaf>>,
+        address: BlockAddr,
+    ) -> Result<()> {
+        match leaf {
+            Some(leaf) => self.ahead.fetch_base(pages, tree, &leaf, address),
+            None => {
+                self.page = match self.ahead.fetch(pages, tree, target, address)? {
+                    None => None,
+                    Some(raw) => {
+                        let page = WalkPage::new(address, raw, self.direction, pages, &self.ahead);
+                        Some(page.map_err(|damage| pages.damaged(address, damage))?)
+                    }
+                };
+                Ok(())
+            }
+        }
+    }
+
+    /// Where the walk goes on after rows of a leaf: behind their end, if nothing stopped it there, else behind the last
+    /// row.
     fn go_on(
         &mut self,
         pages: &Pages,
@@ -218,9 +290,6 @@ impl Walk {
         fence: Option<Vec<u8>>,
         rows: &mut Rows,
     ) -> Result<()> {
-        if stop.is_none() {
-            self.ahead.leave_leaf();
-        }
         self.position = match (stop, fence) {
             (None, None) => Position::Ended,
             (None, Some(fence)) if is_past(&fence, self.direction, &self.range) => Position::Ended,
@@ -241,6 +310,14 @@ impl Walk {
             }
         };
         Ok(())
+    }
+}
+
+/// The end of a range that a walk comes to.
+fn far_end(range: &KeyRange, direction: Direction) -> Bound<&[u8]> {
+    match direction {
+        Direction::Forward => range.end.as_ref().map(Vec::as_slice),
+        Direction::Reverse => range.start.as_ref().map(Vec::as_slice),
     }
 }
 
@@ -286,16 +363,21 @@ impl WalkPage {
     fn take_rows(
         &mut self,
         direction: Direction,
-        position: &Bound<Vec<u8>>,
-        range: &KeyRange,
+        position: Bound<&[u8]>,
+        far: Bound<&[u8]>,
         at: Seq,
         rows: &mut Rows,
         limits: FillLimits,
         guard: &Guard,
     ) -> std::result::Result<Option<Stop>, PageDamage> {
         match &mut self.rows {
-            PageRows::Stream(stream) => take_stream(stream, position, range, rows, limits),
-            PageRows::View(view) => Ok(take_rows(view, direction, position, range, at, rows, limits, guard)),
+            PageRows::Stream(stream) => take_stream(stream, position, far, rows, limits),
+            PageRows::View(view) => {
+                let image = view.base_at(at).ok().flatten();
+                Ok(take_rows(
+                    view, image, direction, position, far, at, rows, limits, guard,
+                ))
+            }
         }
     }
 }
@@ -303,8 +385,8 @@ impl WalkPage {
 /// Takes rows of a leaf, forward, from `position` on: where the last row came, or ahead of it.
 fn take_stream(
     stream: &mut LeafStream,
-    position: &Bound<Vec<u8>>,
-    range: &KeyRange,
+    position: Bound<&[u8]>,
+    far: Bound<&[u8]>,
     rows: &mut Rows,
     limits: FillLimits,
 ) -> std::result::Result<Option<Stop>, PageDamage> {
@@ -320,17 +402,17 @@ fn take_stream(
         if !is_ahead {
             is_ahead = match position {
                 Bound::Unbounded => true,
-                Bound::Included(start) => key >= start.as_slice(),
-                Bound::Excluded(start) => key > start.as_slice(),
+                Bound::Included(start) => key >= start,
+                Bound::Excluded(start) => key > start,
             };
             if !is_ahead {
                 continue;
             }
         }
-        let is_inside = match &range.end {
+        let is_inside = match far {
             Bound::Unbounded => true,
-            Bound::Included(end) => key <= end.as_slice(),
-            Bound::Excluded(end) => key < end.as_slice(),
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
         };
         if !is_inside {
             return Ok(None);
@@ -349,23 +431,20 @@ fn take_stream(
     Ok(None)
 }
 
-/// Takes rows of a leaf from `position` on.
+/// Takes rows of a leaf, those of `image` and what was written since, from `position` to `far`.
 #[expect(clippy::too_many_arguments, reason = "one step of `Walk::fill`")]
 fn take_rows(
     view: &LeafView,
+    image: Option<&LeafImage>,
     direction: Direction,
-    position: &Bound<Vec<u8>>,
-    range: &KeyRange,
+    position: Bound<&[u8]>,
+    far: Bound<&[u8]>,
     at: Seq,
     rows: &mut Rows,
     limits: FillLimits,
     guard: &Guard,
 ) -> Option<Stop> {
-    let image = match &view.base {
-        Base::Image(image) if at < view.range_tombstone => Some(image),
-        _ => None,
-    };
-    let span = Span::new(view, image, direction, position, range);
+    let span = Span::new(view, image, direction, position, far);
     match (view.order.len(), image) {
         (0, None) => None,
         (0, Some(image)) => take_base(image, span.rows, direction, rows, limits),
@@ -395,12 +474,12 @@ impl Span {
         view: &LeafView,
         image: Option<&LeafImage>,
         direction: Direction,
-        position: &Bound<Vec<u8>>,
-        range: &KeyRange,
+        position: Bound<&[u8]>,
+        far: Bound<&[u8]>,
     ) -> Self {
         let (start, end) = match direction {
-            Direction::Forward => (position, &range.end),
-            Direction::Reverse => (&range.start, position),
+            Direction::Forward => (position, far),
+            Direction::Reverse => (far, position),
         };
         // First place at or after (or after) a key.
         let row = |key: &[u8], past: bool| {

@@ -8,7 +8,7 @@
 use super::bytes::{Reader, common_prefix, head_u64, put_varint};
 use super::leaf::{Cell, LEAF_ROW_BYTES_MAX, Slot};
 use super::leaf_builder::put_cell_start;
-use super::leaf_sections::{Cutter, SeparatorCheck};
+use super::leaf_sections::{Cutter, SeparatorCheck, separator_place};
 use super::sink::Sink;
 use super::{LargeRef, LeafImage, PageDamage};
 use ::bytes::Bytes;
@@ -40,6 +40,16 @@ const LENGTHS_BYTES: usize = 3;
 thread_local! {
     /// The data of the leaf that this thread decodes.
     static DATA: RefCell<Sink> = RefCell::default();
+}
+
+/// Puts an image's data together in a buffer that is used again and again. Row by row into new memory would be slower:
+/// the processor waits for each of its lines, and does not when all is copied at once.
+pub(super) fn with_data<T>(decode: impl FnOnce(&mut Sink) -> T) -> T {
+    DATA.with_borrow_mut(|data| {
+        let decoded = decode(data);
+        data.clear();
+        decoded
+    })
 }
 
 impl LeafImage {
@@ -120,15 +130,9 @@ impl LeafImage {
 
     /// Reads raw bytes, all of them.
     pub(crate) fn decode(raw: &[u8]) -> Result<Self, PageDamage> {
-        DATA.with_borrow_mut(|data| {
-            let image = Self::decode_with(raw, data);
-            data.clear();
-            image
-        })
+        with_data(|data| Self::decode_with(raw, data))
     }
 
-    /// Puts `data` together in a buffer that is used again and again. Row by row into new memory would be slower: the
-    /// processor waits for each of its lines, and does not when all is copied at once.
     fn decode_with(raw: &[u8], data: &mut Sink) -> Result<Self, PageDamage> {
         let mut reader = Reader::new(raw);
         let header = LeafHeader::read(&mut reader)?;
@@ -441,8 +445,7 @@ impl LeafHeader {
             }
             let start = reader.at();
             for _ in 0..count {
-                let length = reader.varint()?;
-                reader.take(length)?;
+                separator_place(reader)?;
             }
             header.separators = Some(start..reader.at());
         }

@@ -68,6 +68,20 @@ impl Cutter {
     }
 }
 
+/// The place of the separator that comes next, which stands behind its length.
+pub(super) fn separator_place(reader: &mut Reader<'_>) -> Result<Range<usize>, PageDamage> {
+    let length = reader.varint()?;
+    reader.take(length)?;
+    Ok(reader.at() - length..reader.at())
+}
+
+/// Whether a section has this separator whose first key shares `shared` with the key before, and goes on with
+/// `unshared`.
+pub(super) fn is_separator(separator: &[u8], shared: &[u8], unshared: &[u8]) -> bool {
+    let parts = separator.split_last();
+    parts.is_some_and(|(last, rest)| rest == shared && unshared.first() == Some(last))
+}
+
 /// Compares separators with the rows behind them.
 pub(super) struct SeparatorCheck {
     cutter: Cutter,
@@ -104,12 +118,8 @@ impl SeparatorCheck {
         unshared: &[u8],
     ) -> Result<(), PageDamage> {
         let mut reader = Reader::at_place(&raw[..self.left.end], self.left.start);
-        let length = reader.varint()?;
-        let separator = reader.take(length)?;
-        let is_it = separator
-            .split_last()
-            .is_some_and(|(last, rest)| rest == shared && unshared.first() == Some(last));
-        if !is_it {
+        let separator = &raw[separator_place(&mut reader)?];
+        if !is_separator(separator, shared, unshared) {
             return Err(reader.damage("a section is not parted by its first key"));
         }
         self.left.start = reader.at();
@@ -158,11 +168,10 @@ impl<'k> LeafSearch<'k> {
         if let Some(place) = search.header.separators.clone() {
             let mut reader = Reader::at_place(&front[..place.end], place.start);
             while reader.left() > 0 {
-                let length = reader.varint()?;
-                let separator = reader.take(length)?;
+                let separator = &front[separator_place(&mut reader)?];
                 if separator <= suffix {
                     search.section = search.sections;
-                    search.known = common_prefix(&separator[..length.saturating_sub(1)], suffix);
+                    search.known = common_prefix(&separator[..separator.len().saturating_sub(1)], suffix);
                 }
                 search.sections += 1;
             }

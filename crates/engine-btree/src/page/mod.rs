@@ -12,6 +12,7 @@ mod large;
 mod leaf;
 mod leaf_builder;
 mod leaf_format;
+mod leaf_front;
 mod leaf_sections;
 mod leaf_stream;
 mod sink;
@@ -23,6 +24,7 @@ pub(crate) use key_parts::KeyParts;
 pub(crate) use large::{LARGE_CHUNK_BYTES, LargeRef};
 pub(crate) use leaf::{CellValue, LEAF_ROW_BYTES_MAX, LeafImage, NewValue};
 pub(crate) use leaf_builder::LeafBuilder;
+pub(crate) use leaf_front::{LeafFront, SectionRows};
 pub(crate) use leaf_sections::LeafSearch;
 pub(crate) use leaf_stream::LeafStream;
 

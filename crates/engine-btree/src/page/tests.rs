@@ -5,8 +5,10 @@ use super::leaf_sections::SECTION_BYTES;
 use super::*;
 use ::bytes::Bytes;
 use blocks::BlockAddr;
+use engine::Direction;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
 
 type ExpectedRows = BTreeMap<Vec<u8>, ExpectedRow>;
 
@@ -109,6 +111,68 @@ fn found_in_section<'r>(raw: &'r [u8], cuts: &[usize], key: &[u8]) -> Result<Opt
     search.find_in_section(&raw[cuts[number]..end])
 }
 
+/// Of raw bytes that are cut in sections.
+fn image_of_sections(
+    front: &LeafFront,
+    part: Range<usize>,
+    raw: &[u8],
+    cuts: &[usize],
+) -> Result<LeafImage, PageDamage> {
+    let mut rows = SectionRows::new(front);
+    for section in part {
+        let end = cuts.get(section + 1).copied().unwrap_or(raw.len());
+        rows.push(section, &raw[cuts[section]..end])?;
+    }
+    Ok(rows.finish())
+}
+
+fn rows_between(rows: &ExpectedRows, front: &LeafFront, part: Range<usize>) -> ExpectedRows {
+    let (low, high) = (front.low(part.start), front.high(part.end - 1));
+    let is_inside =
+        |key: &Vec<u8>| low.as_ref().is_none_or(|low| low <= key) && high.as_ref().is_none_or(|high| key < high);
+    let inside = rows.iter().filter(|(key, _)| is_inside(key));
+    inside.map(|(key, row)| (key.clone(), row.clone())).collect()
+}
+
+/// The keys that a walk over a range comes to in part after part, in rising order.
+fn walked_in_parts(
+    rows: &ExpectedRows,
+    front: &LeafFront,
+    direction: Direction,
+    range: (Bound<&[u8]>, Bound<&[u8]>),
+    rows_max: usize,
+) -> Vec<Vec<u8>> {
+    let (mut low, mut high) = (range.0.map(<[u8]>::to_vec), range.1.map(<[u8]>::to_vec));
+    let mut keys = Vec::new();
+    loop {
+        let left = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        let (position, far) = match direction {
+            Direction::Forward => left,
+            Direction::Reverse => (left.1, left.0),
+        };
+        let part = front.sections_of(direction, position, far, rows_max);
+        let found = rows_between(rows, front, part.clone());
+        keys.extend(found.range::<[u8], _>(left).map(|(key, _)| key.clone()));
+        let is_inside = |fence: &Vec<u8>| match (direction, &range) {
+            (Direction::Forward, (_, Bound::Included(end))) => fence.as_slice() <= *end,
+            (Direction::Forward, (_, Bound::Excluded(end))) => fence.as_slice() < *end,
+            (Direction::Reverse, (Bound::Included(start) | Bound::Excluded(start), _)) => fence.as_slice() > *start,
+            _ => true,
+        };
+        let fence = match direction {
+            Direction::Forward => front.high(part.end - 1),
+            Direction::Reverse => front.low(part.start),
+        };
+        match (direction, fence.filter(is_inside)) {
+            (Direction::Forward, Some(fence)) => low = Bound::Included(fence),
+            (Direction::Reverse, Some(fence)) => high = Bound::Excluded(fence),
+            (_, None) => break,
+        }
+    }
+    keys.sort();
+    keys
+}
+
 /// Few letters, so that prefixes, equal heads and zero bytes are common; sometimes longer than a short suffix.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let letters = prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 0..12);
@@ -205,6 +269,33 @@ proptest! {
             prop_assert_eq!(found_in(&in_sections, &probe), Ok(expected), "{:?}", probe);
             if !cuts.is_empty() {
                 prop_assert_eq!(found_in_section(&in_sections, &cuts, &probe), Ok(expected), "{:?}", probe);
+            }
+        }
+    }
+
+    #[test]
+    fn sections_have_their_rows(rows in rows(), probes in prop::collection::vec(key(), 2), rows_max in 1usize..100) {
+        let (raw, cuts) = encoded_in_sections(&image_of(&rows));
+        if let Some(&front_bytes) = cuts.first() {
+            let front = LeafFront::read(&raw[..front_bytes]).expect("its own bytes");
+            prop_assert_eq!((front.bytes(), front.sections()), (front_bytes, cuts.len()));
+            for (first, end) in (0..cuts.len()).flat_map(|first| (first + 1..=cuts.len()).map(move |end| (first, end))) {
+                let image = image_of_sections(&front, first..end, &raw, &cuts).expect("its own bytes");
+                prop_assert_eq!(rows_of(&image), rows_between(&rows, &front, first..end));
+            }
+            let (low, high) = (probes.iter().min().expect("two"), probes.iter().max().expect("two"));
+            let starts = [Bound::Unbounded, Bound::Included(low.as_slice()), Bound::Excluded(low)];
+            let ends = [Bound::Unbounded, Bound::Included(high.as_slice()), Bound::Excluded(high)];
+            for range in starts.into_iter().flat_map(|start| ends.map(|end| (start, end))).filter(|_| low < high) {
+                let wanted = rows.range::<[u8], _>(range);
+                for direction in [Direction::Forward, Direction::Reverse] {
+                    let walked = walked_in_parts(&rows, &front, direction, range, rows_max);
+                    prop_assert_eq!(&walked, &wanted.clone().map(|(key, _)| key.clone()).collect::<Vec<_>>(), "{:?} {:?}", direction, range);
+                }
+                // All of them at once.
+                let all = front.sections_of(Direction::Forward, range.0, range.1, usize::MAX);
+                prop_assert_eq!(&all, &front.sections_of(Direction::Reverse, range.1, range.0, usize::MAX));
+                prop_assert_eq!(rows_between(&rows, &front, all).range::<[u8], _>(range).count(), wanted.count());
             }
         }
     }
@@ -427,6 +518,7 @@ fn patched_sections_are_sections_or_errors() {
                 let mut patched = raw.clone();
                 patched[at] = byte;
                 refused += usize::from(!demand_page_or_error(&patched));
+                demand_rows_or_error(&patched, &cuts);
             }
         }
         for length in (0..cuts[0]).chain(cuts.iter().copied()) {
@@ -434,6 +526,27 @@ fn patched_sections_are_sections_or_errors() {
         }
     }
     assert!(refused > 500, "{refused} refused");
+}
+
+/// Whatever comes out of sections rises.
+fn demand_rows_or_error(raw: &[u8], cuts: &[usize]) {
+    let Ok(front) = LeafFront::read(&raw[..cuts[0]]) else {
+        return;
+    };
+    if (front.bytes(), front.sections()) != (cuts[0], cuts.len()) {
+        return;
+    }
+    for first in 0..cuts.len() {
+        let Ok(image) = image_of_sections(&front, first..cuts.len(), raw, cuts) else {
+            continue;
+        };
+        let keys: Vec<_> = (0..image.len()).map(|row| image.key(row).to_vec()).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b));
+        assert!(
+            front.low(first).is_none_or(|low| low <= keys[0]),
+            "from its separator on"
+        );
+    }
 }
 
 /// Headers, and how long the rows behind them are, of small leaves.

@@ -6,7 +6,7 @@ use crate::budget::Use;
 use crate::fixture::{DIRECTORY, ROWS, Store};
 use crate::options::BtreeOptions;
 use engine::{Cursor, Engine};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use vfs::{Fault, FaultKind, Random, SeededRandom, SystemRandom};
 
@@ -276,4 +276,120 @@ fn where_a_stretch_cannot_be_read_its_leaves_are() {
     assert!(found == expected, "{} rows", found.len());
     let all = long.store.fs.faults_struck();
     assert!(all > 10 && struck < all / 2, "{struck} of {all} faults were told of");
+}
+
+/// Short ranges of leaves that are on disk, of leaves of which changes are in memory, and of leaves in memory.
+#[test]
+fn short_ranges_are_read_in_parts_and_are_right() {
+    let seed = std::env::var("TENON_WALK_SEED").map_or_else(
+        |_| SystemRandom::new().next_u64(),
+        |seed| seed.parse().expect("a number"),
+    );
+    println!("TENON_WALK_SEED={seed}");
+    let random = SeededRandom::new(seed);
+    let below = |limit: u32| (random.next_u64() % u64::from(limit)) as u32;
+    let mut store = Store::new(BtreeOptions {
+        cache_bytes: 1 << 20,
+        threads: Some(1),
+        ..BtreeOptions::default()
+    });
+    let mut content = BTreeMap::new();
+    let mut write = |store: &mut Store, rows: &[u32]| {
+        store.write(|batch| {
+            for &row in rows {
+                // Half of it compresses, so that tables have sections.
+                let value = [vec![b'v'; 30], random.next_u64().to_be_bytes().repeat(3)].concat();
+                match random.next_u64() % 8 {
+                    0 => {
+                        batch.delete(ROWS, key(row));
+                        content.remove(&key(row));
+                    }
+                    _ => {
+                        batch.put(ROWS, key(row), value.clone());
+                        content.insert(key(row), value);
+                    }
+                }
+            }
+        });
+        while !store.engine.throttle() {}
+        content.clone()
+    };
+    const ROWS_OF_ALL: u32 = 60_000;
+    let all: Vec<u32> = (0..ROWS_OF_ALL).collect();
+    for rows in all.chunks(1000) {
+        write(&mut store, rows);
+    }
+    store.checkpoint();
+    let mut in_part = 0;
+    // The newest, and older ones.
+    let mut views = VecDeque::new();
+    for round in 0..30 {
+        let near: Vec<u32> = (0..20).map(|_| below(ROWS_OF_ALL)).collect();
+        let content = write(&mut store, &near);
+        views.push_back((store.engine.snapshot().expect("a snapshot"), content));
+        if views.len() > 3 {
+            views.pop_front();
+        }
+        if round % 10 == 5 {
+            store.checkpoint();
+        }
+        let before = store.base().counters.read_in_part.get();
+        for _ in 0..100 {
+            let (view, content) = &views[below(views.len() as u32) as usize];
+            // Often where something was written.
+            let from = match below(2) {
+                0 => near[below(20) as usize].saturating_sub(below(100)),
+                _ => below(ROWS_OF_ALL),
+            };
+            let (low, high) = (key(from), key(from + below(500)));
+            if low == high {
+                continue;
+            }
+            // An empty range, now and then.
+            let is_empty = below(20) == 0;
+            let (low, high) = if is_empty { (high, low) } else { (low, high) };
+            let bounds = |key: &[u8]| match below(8) {
+                0 => Bound::Unbounded,
+                1..4 => Bound::Excluded(key.to_vec()),
+                _ => Bound::Included(key.to_vec()),
+            };
+            let range = match is_empty {
+                true => KeyRange {
+                    start: Bound::Included(low),
+                    end: Bound::Included(high),
+                },
+                false => KeyRange {
+                    start: bounds(&low),
+                    end: bounds(&high),
+                },
+            };
+            let direction = [Direction::Forward, Direction::Reverse][below(2) as usize];
+            let limits = FillLimits {
+                rows_max: 1 + below(80) as usize,
+                ..LIMITS
+            };
+            let take = if is_empty { 0 } else { 200 };
+            let wanted = match is_empty {
+                true => content.range::<Vec<u8>, _>(..),
+                false => content.range((range.start.clone(), range.end.clone())),
+            };
+            let wanted = wanted.map(|(key, value)| (key.clone(), value.clone()));
+            let expected: Vec<_> = match direction {
+                Direction::Forward => wanted.take(take).collect(),
+                Direction::Reverse => wanted.rev().take(take).collect(),
+            };
+            let told = format!("seed {seed}: {direction:?} {range:?} {}", limits.rows_max);
+            let mut cursor = view.clone().cursor(ROWS, range, direction).expect("a cursor");
+            let (mut rows, mut found) = (Rows::new(), Vec::new());
+            while found.len() <= take && cursor.fill(&mut rows, limits).expect("rows") {
+                add(&mut found, &rows);
+            }
+            if found.len() > take && !is_empty {
+                found.truncate(take);
+            }
+            assert!(found == expected, "{told}: {} of {}", found.len(), expected.len());
+        }
+        in_part += store.base().counters.read_in_part.get() - before;
+    }
+    assert!(in_part > 500, "{in_part} reads of a part");
 }
