@@ -127,7 +127,8 @@ impl RingLines {
         self.bytes += line.len();
         self.lines.push_back(line);
         self.total += 1;
-        while self.lines.len() > RING_LINES || self.bytes > RING_BYTES {
+        // The newest stays, whatever its length.
+        while self.lines.len() > RING_LINES || (self.bytes > RING_BYTES && self.lines.len() > 1) {
             self.bytes -= self.lines.pop_front().map_or(0, |line| line.len());
         }
     }

@@ -1,7 +1,7 @@
 //! Blocks of leaves that were read once, compressed as they lie on disk, in case they are wanted again soon.
 //!
-//! When memory is short, the first point read of a leaf on disk takes its row from the block and leaves the block here.
-//! A read *soon after*, while the block is among the youngest quarter, takes its row from there, too, and the third of
+//! When memory is short, the first read of a row, or a short range, of a leaf on disk takes it from the block and leaves
+//! the block here. A read *soon after*, while the block is among the youngest quarter, takes its row from there, too, and the third of
 //! them brings the leaf into memory and takes the block out: one operation often reads a leaf twice. A later read makes
 //! the block the youngest. So leaves that are read now and then do not drive out those that are read often, and more of
 //! them have room, because they are compressed. That is the queue `A1` of *2Q* (Johnson and Shasha, 1994), with the
@@ -143,7 +143,7 @@ pub(crate) enum BlockLookup {
 }
 
 impl BlockCache {
-    /// A point read asks for a block.
+    /// A read of a row or a short range asks for a block.
     pub(crate) fn look_up(&self, key: &BlockKey) -> BlockLookup {
         let mut state = self.state.lock();
         let BlockQueue { blocks, next, .. } = &mut *state;

@@ -168,7 +168,7 @@ impl PageCache {
         self.blocks.note_gone_page((tree.shape.volume, address), bytes);
     }
 
-    /// What a point read finds in the compressed blocks.
+    /// What a read of a row or a short range finds in the compressed blocks.
     pub(crate) fn look_up_block(&self, key: &BlockKey) -> BlockLookup {
         let found = self.blocks.look_up(key);
         if let Some(step) = self.blocks.take_step() {

@@ -91,6 +91,15 @@ pub(crate) fn is_past(fence: &[u8], direction: Direction, range: &KeyRange) -> b
     }
 }
 
+/// The end of a leaf that a walk comes to; `None` where the tree ends.
+pub(crate) fn fence_behind(descent: &Descent<'_>, direction: Direction) -> Option<Vec<u8>> {
+    let fence = match direction {
+        Direction::Forward => descent.high,
+        Direction::Reverse => descent.low,
+    };
+    fence.map(Fence::to_vec)
+}
+
 /// Where a leaf's rows are on disk, if they are not in memory.
 fn leaf_on_disk(child: &Child, guard: &Guard) -> Option<BlockAddr> {
     match child {

@@ -36,8 +36,8 @@ pub(crate) struct Counters {
     pub(crate) read_again: Counter,
     /// Of these and those read from disk, those of which not all was decompressed.
     pub(crate) read_in_part: Counter,
-    /// Rows of a leaf that the same thread had decompressed just before.
-    pub(crate) read_at_once: Counter,
+    /// Rows of a leaf that the same thread had decompressed last.
+    pub(crate) read_from_last: Counter,
     /// Leaves that walks read for themselves.
     pub(crate) pages_walked: Counter,
     pub(crate) pages_written: Counter,

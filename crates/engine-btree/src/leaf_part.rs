@@ -1,11 +1,12 @@
-//! Rows of a leaf on disk for a walk that wants few of them: those of the sections of its block that have them. As
-//! where one row is read, the leaf does not come into memory by this, and its block stays there compressed
+//! Rows of a leaf on disk for a walk that wants few of them: those of the sections of its block that have them. As when
+//! one row is read, the leaf does not come into memory, and its block stays there compressed
 //! ([`Pages::read_in_block`]).
 
 use crate::leaf::{Base, LeafView};
 use crate::page::{LeafFront, LeafImage, PageDamage, SectionRows};
 use crate::pages::Pages;
 use crate::raw_leaf::WalkMemory;
+use crate::read_ahead::left_for_walks;
 use crate::tree::Tree;
 use blocks::{BlockAddr, Sections};
 use engine::Direction;
@@ -14,12 +15,11 @@ use std::ops::Bound;
 /// See the module.
 pub(crate) struct LeafPart {
     address: BlockAddr,
-    /// No key of the part is below, and none of the leaf's keys that are not in it is between this and `high`; `None`
-    /// where the leaf begins.
+    /// It has all of the leaf's rows from here, or from the leaf's beginning, ...
     low: Option<Vec<u8>>,
-    /// All keys of the part are below; `None` where the leaf ends.
+    /// ... up to here, this excluded, or to the leaf's end.
     high: Option<Vec<u8>>,
-    /// Its rows, and no changes.
+    /// These rows, and no changes.
     view: LeafView,
     _memory: WalkMemory,
 }
@@ -35,6 +35,10 @@ pub(crate) struct Wanted<'w> {
 }
 
 impl LeafPart {
+    pub(crate) fn is_of(&self, address: BlockAddr) -> bool {
+        self.address == address
+    }
+
     /// Whether it is of the leaf at `address`, and has what comes next behind a walk's position there.
     pub(crate) fn has(&self, address: BlockAddr, direction: Direction, position: Bound<&[u8]>) -> bool {
         let is_from_low = |key: &[u8]| self.low.as_deref().is_none_or(|low| low <= key);
@@ -47,7 +51,7 @@ impl LeafPart {
             }
             (_, Bound::Included(key) | Bound::Excluded(key)) => is_from_low(key) && is_below_high(key),
         };
-        self.address == address && is_inside
+        self.is_of(address) && is_inside
     }
 
     /// Its end that a walk comes to; `None` where that is the leaf's.
@@ -92,10 +96,20 @@ impl LeafPart {
 }
 
 impl Pages {
-    /// The first of the rows that a walk wants of a leaf on disk. `None` where the leaf shall come into memory.
-    pub(crate) fn read_part(&self, tree: &Tree, address: BlockAddr, wanted: Wanted<'_>) -> Option<LeafPart> {
-        let part = self.read_in_block(tree, address, |sections| open_part(sections, wanted).ok()?)?;
-        if part.is_cut {
+    /// The first of the rows that a walk wants of a leaf on disk; `is_next`: it had a part of the leaf just before.
+    /// `None` where the leaf shall come into memory, or walks have taken their share of it.
+    pub(crate) fn read_part(
+        &self,
+        tree: &Tree,
+        address: BlockAddr,
+        wanted: Wanted<'_>,
+        is_next: bool,
+    ) -> Option<LeafPart> {
+        if left_for_walks(self) == 0 {
+            return None;
+        }
+        let part = self.read_in_block(tree, address, is_next, |sections| open_part(sections, wanted).ok()?)?;
+        if !part.is_whole {
             self.note_read_in_part();
         }
         Some(LeafPart {
@@ -113,7 +127,7 @@ struct Opened {
     image: LeafImage,
     low: Option<Vec<u8>>,
     high: Option<Vec<u8>>,
-    is_cut: bool,
+    is_whole: bool,
 }
 
 /// `None` when something is wrong with the block.
@@ -125,7 +139,7 @@ fn open_part(sections: &mut Sections<'_>, wanted: Wanted<'_>) -> Result<Option<O
             image: LeafImage::decode(raw)?,
             low: None,
             high: None,
-            is_cut: false,
+            is_whole: true,
         }));
     }
     let (front, front_bytes) = (LeafFront::read(raw)?, raw.len());
@@ -144,6 +158,6 @@ fn open_part(sections: &mut Sections<'_>, wanted: Wanted<'_>) -> Result<Option<O
         image: rows.finish(),
         low: front.low(part.start),
         high: front.high(part.end - 1),
-        is_cut: true,
+        is_whole: part.len() == front.sections(),
     }))
 }

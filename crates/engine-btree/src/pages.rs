@@ -29,14 +29,14 @@ use std::sync::Arc;
 const LOOKS_OF_CLIENT: usize = 64;
 /// Of the leaves that long walks read while memory is short, the blocks of one in so many stay.
 const WALKED_PART: u64 = 32;
-/// Rows that one read after the other takes of the same decompressed block, at most.
-const TAKEN_AT_ONCE_MAX: u32 = 128;
+/// Rows that one read after the other takes of what is left of a decompressed block, at most.
+const TAKEN_FROM_LAST_MAX: u32 = 32;
 /// Leaves that one call of [`Pages::make_room`] looks at, at most.
 const ROOM_STEPS_MAX: usize = 64;
 
 thread_local! {
     static SCRATCH: RefCell<ReadScratch> = RefCell::new(ReadScratch::default());
-    /// Rows that were taken from what is left there of the read before.
+    /// Rows that were taken from what is left there of the last block.
     static TAKEN_FROM_LAST: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -314,12 +314,13 @@ impl Pages {
     }
 
     /// What `take` makes of the block of a leaf on disk, without bringing the leaf into memory; the block stays there
-    /// compressed. `None` when the leaf shall come into memory: there is room, it was read a moment ago, or something
+    /// compressed. `is_next`: the same operation has just read it, which counts once. `None` when the leaf shall come into memory: there is room, it was read a moment ago, or something
     /// is wrong with its block, which loading it will tell.
     pub(crate) fn read_in_block<T>(
         &self,
         tree: &Tree,
         address: BlockAddr,
+        is_next: bool,
         take: impl FnOnce(&mut Sections<'_>) -> Option<T>,
     ) -> Option<T> {
         let block_key = (tree.shape.volume, address);
@@ -328,7 +329,12 @@ impl Pages {
         if !budget.is_tight() || address.bytes() > budget.blocks_limit() / 64 {
             return None;
         }
-        match self.cache.look_up_block(&block_key) {
+        let found = match is_next.then(|| self.cache.peek_block(&block_key)).flatten() {
+            Some(block) => BlockLookup::Warm(block),
+            None => self.cache.look_up_block(&block_key),
+        };
+        TAKEN_FROM_LAST.set(0);
+        match found {
             BlockLookup::Hot => return None,
             BlockLookup::Warm(block) => {
                 self.counters.read_again.add(1);
@@ -360,16 +366,18 @@ impl Pages {
         Some(taken)
     }
 
-    /// A row of a leaf on disk; see [`Pages::read_in_block`]. One operation often wants many rows of a leaf, one after
-    /// the other: for those behind the first, what that one has decompressed is there still.
+    /// A row of a leaf on disk; see [`Pages::read_in_block`]. An operation often wants many rows of a leaf, one after
+    /// the other: what was decompressed for the first one is still there for the next.
     fn look_up_in_block(&self, tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
         if self.cache.budget().is_tight()
             && let Some(found) = look_up_in_last(tree, address, key)
         {
-            self.counters.read_at_once.add(1);
+            self.counters.read_from_last.add(1);
             return Some(found);
         }
-        self.read_in_block(tree, address, |sections| find_in_block(sections, key, &self.counters))
+        self.read_in_block(tree, address, false, |sections| {
+            find_in_block(sections, key, &self.counters)
+        })
     }
 
     /// An inner node from disk.
@@ -603,8 +611,8 @@ impl Pages {
     }
 }
 
-/// A row of the leaf of which this thread has decompressed the whole block just before. `None` where that is not the
-/// one; and now and then, so that a leaf that is read again and again is noticed.
+/// A row of a leaf whose block this thread has decompressed last, as a whole. `None` where that is another one, and
+/// after some rows, so that a leaf that is read again and again is noticed.
 fn look_up_in_last(tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
     let found = SCRATCH.with_borrow(|scratch| {
         let raw = scratch.last_whole(tree.shape.volume, &address)?;
@@ -613,9 +621,8 @@ fn look_up_in_last(tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found>
         };
         Some(found_value(search.find_in_whole(raw).ok()?))
     })?;
-    let taken = TAKEN_FROM_LAST.get() + 1;
-    TAKEN_FROM_LAST.set(taken % TAKEN_AT_ONCE_MAX);
-    (taken < TAKEN_AT_ONCE_MAX).then_some(found)
+    let taken = TAKEN_FROM_LAST.replace(TAKEN_FROM_LAST.get() + 1);
+    (taken < TAKEN_FROM_LAST_MAX).then_some(found)
 }
 
 /// A row of a leaf, from the sections of its block that it takes. `None` when something is wrong with them.

@@ -11,13 +11,14 @@
 //! Leaves of which only changes are in memory are read ahead as well, and come into memory: what is shown of them is
 //! base and changes together.
 //!
-//! The first leaves of a walk come into memory. Those of a *long* walk do not, as most are not wanted again before
+//! The first leaf of a walk, and one that it ends in, are read in part where memory is short ([`crate::leaf_part`]); the
+//! next ones come into memory. Those of a *long* walk do not, as most are not wanted again before
 //! others are: their raw bytes wait in the queue until the walk comes to them, and go when it has passed
 //! ([`Pages::read_for_walk`]). Where they lie side by side, their blocks come in stretches ([`Stretches`]) before they
 //! are opened one by one.
 
 use crate::budget::{Use, good_size};
-use crate::coming::{Coming, Node, WalkPosition};
+use crate::coming::{Coming, Node, WalkPosition, fence_behind, is_past};
 use crate::leaf::Leaf;
 use crate::pages::{LoadRows, Pages, is_on_disk_at};
 use crate::raw_leaf::{HeldStretch, RawLeaf, WalkMemory};
@@ -318,14 +319,23 @@ impl ReadAhead {
         }
     }
 
-    /// Nothing is read ahead, and nothing was met on disk before the leaf where the walk is.
-    pub(crate) fn is_at_start(&self) -> bool {
-        self.queue.is_none() && self.walked <= usize::from(self.is_counted)
-    }
-
-    /// Nothing is read ahead.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_none()
+    /// The walk has come to a leaf on disk, at `position`. True when that may be all that it wants from disk: it ends
+    /// there, or this is the first one.
+    pub(crate) fn meet(
+        &mut self,
+        pages: &Arc<Pages>,
+        tree: &Arc<Tree>,
+        position: WalkPosition<'_, '_>,
+        guard: &Guard,
+    ) -> bool {
+        if self.queue.is_none() {
+            let fence = fence_behind(position.descent, position.direction);
+            if fence.is_none_or(|fence| is_past(&fence, position.direction, position.range)) {
+                return true;
+            }
+        }
+        self.plan(pages, tree, position, guard);
+        self.queue.is_none() && self.walked <= 1
     }
 
     /// The walk has come to the end of a leaf.
@@ -341,7 +351,7 @@ impl ReadAhead {
 
     /// The walk has come to a leaf on disk, or has passed some in memory: puts those on disk that come after it into
     /// the queue.
-    pub(crate) fn plan(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
+    fn plan(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
         let is_first_time = !std::mem::replace(&mut self.is_counted, true);
         self.walked += std::mem::take(&mut self.passed) + usize::from(is_first_time);
         self.passing = PASSED_MAX;
@@ -563,7 +573,7 @@ fn is_within_share(pages: &Pages) -> bool {
 }
 
 /// Bytes that all walks together may yet take.
-fn left_for_walks(pages: &Pages) -> u64 {
+pub(crate) fn left_for_walks(pages: &Pages) -> u64 {
     let budget = pages.cache().budget();
     (budget.limit() / WALKS_PART).saturating_sub(budget.used(Use::Walks))
 }

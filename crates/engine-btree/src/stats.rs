@@ -85,7 +85,7 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("cache.pagesRead", counters.pages_read.get()),
         ("cache.pagesReadAgain", counters.read_again.get()),
         ("cache.pagesReadInPart", counters.read_in_part.get()),
-        ("cache.rowsReadAtOnce", counters.read_at_once.get()),
+        ("cache.rowsFromLastBlock", counters.read_from_last.get()),
         ("cache.pagesWalked", counters.pages_walked.get()),
         ("cache.pagesWritten", counters.pages_written.get()),
         ("cache.pagesWrittenBehind", counters.written_behind.get()),

@@ -3,14 +3,14 @@
 //! It remembers the key it has come to, not a place in a leaf: each fill walks down again, which costs little beside
 //! the rows it yields and leaves every leaf free to change in between.
 
-use crate::coming::{WalkPosition, is_past};
+use crate::coming::{WalkPosition, fence_behind, is_past};
 use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, found, found_in, with_added};
 use crate::leaf_part::{LeafPart, Wanted};
 use crate::page::{CellValue, LargeRef, LeafImage, LeafStream, PageDamage};
 use crate::pages::{LoadRows, Pages};
 use crate::raw_leaf::{RawLeaf, WalkMemory};
 use crate::read_ahead::ReadAhead;
-use crate::tree::{Child, Descent, Fence, Target, Tree};
+use crate::tree::{Child, Target, Tree};
 use crate::version::Ground;
 use blocks::BlockAddr;
 use engine::{Direction, FillLimits, KeyRange, Result, Rows, Seq};
@@ -74,7 +74,8 @@ impl Walk {
     }
 
     /// Goes on at the first row at or after `key` in the direction, inside the range. What it has read ahead goes, and
-    /// it is not long any more: who seeks does not pass leaves in their order, and may come to one of them many times.
+    /// it is not long any more: who seeks does not pass leaves in their order, and may come to one of them many times,
+    /// which is why a part of one stays.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         let start = match self.direction {
             Direction::Forward => match &self.range.start {
@@ -170,7 +171,7 @@ impl Walk {
                 address: on_disk,
             };
             let far = far_end(&self.range, direction);
-            // What comes out of the leaf, and the end of the rows that were looked at, where that is not the leaf's.
+            // Why it stopped in the leaf, if it did, and where the rows end that it has looked at, unless the leaf ends.
             let (stop, fence) = if let Some(address) = on_disk {
                 if let Some(part) = self.part.as_ref().filter(|part| part.has(address, direction, position)) {
                     let view = view.unwrap_or(part.view());
@@ -202,30 +203,16 @@ impl Walk {
                     {
                         self.ahead.pass_raw(pages, raw);
                     }
-                    let ends_here = self.ahead.is_idle()
-                        && fence_behind(&descent, direction)
-                            .is_none_or(|fence| is_past(&fence, direction, &self.range));
-                    if !ends_here {
-                        self.ahead.plan(pages, tree, here, &guard);
-                    }
+                    let is_short = self.ahead.meet(pages, tree, here, &guard);
                     if let Some((parent, _)) = descent.parent {
                         parent.warm();
                     }
                     drop(guard);
-                    if ends_here || self.ahead.is_at_start() {
-                        let wanted = Wanted {
-                            direction,
-                            position,
-                            far,
-                            rows_max: limits.rows_max,
-                        };
-                        let part = pages.read_part(tree, address, wanted);
-                        self.part = part.filter(|part| part.has(address, direction, position));
-                        if self.part.is_some() {
-                            continue;
-                        }
+                    let rows_max = limits.rows_max.saturating_sub(rows.len());
+                    let has_part = is_short && self.read_part(pages, tree, position, address, rows_max);
+                    if !has_part {
+                        self.read_leaf(pages, tree, target, leaf, address)?;
                     }
-                    self.read_leaf(pages, tree, target, leaf, address)?;
                     continue;
                 }
             } else {
@@ -248,11 +235,36 @@ impl Walk {
             };
             drop(guard);
             self.go_on(pages, tree, stop, fence, rows)?;
+            if matches!(self.position, Position::Ended) {
+                self.part = None;
+            }
             if limits.are_reached_by(rows) && !rows.is_empty() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Reads what comes next of a leaf on disk; false where all of the leaf shall be read.
+    fn read_part(
+        &mut self,
+        pages: &Pages,
+        tree: &Tree,
+        position: Bound<&[u8]>,
+        address: BlockAddr,
+        rows_max: usize,
+    ) -> bool {
+        let wanted = Wanted {
+            direction: self.direction,
+            position,
+            far: far_end(&self.range, self.direction),
+            rows_max,
+        };
+        let before = self.part.take();
+        let is_next = before.is_some_and(|part| part.is_of(address));
+        let part = pages.read_part(tree, address, wanted, is_next);
+        self.part = part.filter(|part| part.has(address, self.direction, position));
+        self.part.is_some()
     }
 
     /// Reads the rows of a leaf on disk, of which only changes are in memory, or nothing: into memory, or for this walk
@@ -319,15 +331,6 @@ fn far_end(range: &KeyRange, direction: Direction) -> Bound<&[u8]> {
         Direction::Forward => range.end.as_ref().map(Vec::as_slice),
         Direction::Reverse => range.start.as_ref().map(Vec::as_slice),
     }
-}
-
-/// The end of a leaf that a walk comes to; `None` where the tree ends.
-fn fence_behind(descent: &Descent<'_>, direction: Direction) -> Option<Vec<u8>> {
-    let fence = match direction {
-        Direction::Forward => descent.high,
-        Direction::Reverse => descent.low,
-    };
-    fence.map(Fence::to_vec)
 }
 
 impl WalkPage {

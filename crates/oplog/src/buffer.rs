@@ -83,7 +83,7 @@ pub(crate) struct Buffer {
     filling: Vec<Chunk>,
     in_flight: VecDeque<Arc<Chunk>>,
     spare: Vec<Vec<u8>>,
-    /// Capacities in `spare`, in all.
+    /// Most that the capacities in `spare` add up to, unless there is one alone.
     spare_bytes_max: usize,
 }
 
@@ -178,13 +178,14 @@ impl Buffer {
             self.in_flight.push_back(chunk.clone());
             pending.push_back(chunk);
         }
-        let mut left = self.spare_bytes_max - self.spare.iter().map(Vec::capacity).sum::<usize>();
-        let room = SPARE_CHUNKS_MAX.saturating_sub(self.spare.len());
-        for raw in emptied.drain(..emptied.len().min(room)) {
-            if let Some(rest) = left.checked_sub(raw.capacity()) {
-                left = rest;
-                self.spare.push(raw);
-            }
+        // What is not kept stays there: it is freed without the lock.
+        let mut bytes: usize = self.spare.iter().map(Vec::capacity).sum();
+        while self.spare.len() < SPARE_CHUNKS_MAX
+            && let Some(raw) =
+                emptied.pop_if(|raw| self.spare.is_empty() || bytes + raw.capacity() <= self.spare_bytes_max)
+        {
+            bytes += raw.capacity();
+            self.spare.push(raw);
         }
     }
 
@@ -238,5 +239,28 @@ impl Buffer {
         self.next = from;
         self.term = term;
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spare_chunks_keep_to_their_bound_but_for_one() {
+        let spare_after = |capacities: &[usize]| {
+            let mut buffer = Buffer::new(Seq(1), 1, 100, 1000);
+            let mut emptied: Vec<_> = capacities.iter().map(|bytes| Vec::with_capacity(*bytes)).collect();
+            buffer.take(&mut VecDeque::new(), &mut emptied);
+            assert_eq!(
+                buffer.spare.len() + emptied.len(),
+                capacities.len(),
+                "the rest is the caller's"
+            );
+            buffer.spare.iter().map(Vec::capacity).collect::<Vec<_>>()
+        };
+        assert_eq!(spare_after(&[600, 600, 300]), [300, 600]);
+        assert_eq!(spare_after(&[600, 2000]), [2000], "one is kept whatever its size");
+        assert_eq!(spare_after(&[100; 9]), [100; SPARE_CHUNKS_MAX]);
     }
 }

@@ -71,8 +71,8 @@ pub(crate) const CHUNK_KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Emptied chunks kept for reuse.
 pub(crate) const SPARE_CHUNKS_MAX: usize = 4;
 
-/// What they take in all, where the buffer has this bound: beside a small cache that is much, for times when little is
-/// written.
+/// Bytes of spare chunks where the buffer has this bound: beside a small cache, four full chunks would be much to keep
+/// while little is written.
 pub(crate) fn spare_bytes(buffer_bytes_max: usize) -> usize {
     buffer_bytes_max / 4
 }

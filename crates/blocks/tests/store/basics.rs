@@ -141,6 +141,51 @@ fn sections_are_read_one_by_one_and_as_a_whole() {
 }
 
 #[test]
+fn what_was_decompressed_last_is_there_until_another_block_is() {
+    let store = open(&disk(1)).unwrap().0;
+    let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
+    let (volume, kind) = (VolumeId::MAIN, BlockKind::Leaf);
+    let raw = mixed(30_000);
+    let mut append = |codec, cuts: &[usize]| writer.append_cut(kind, 9, codec, None, &raw, cuts).unwrap();
+    let [whole, other] = [(); 2].map(|()| append(Codec::Lz4, &[]));
+    let (cut, plain) = (append(Codec::Lz4, &[10_000]), append(Codec::None, &[]));
+    writer.flush().unwrap();
+    let mut scratch = ReadScratch::default();
+    let read = |scratch: &mut ReadScratch, addr| {
+        let take = |sections: &mut Sections<'_>| sections.get(0).map(<[u8]>::len);
+        let disk = Source::Disk(Near::Nothing);
+        let taken = store.read_sections_with(volume, addr, 9, kind, disk, scratch, take);
+        assert!(taken.unwrap().is_ok());
+    };
+    assert_eq!(scratch.last_whole(volume, &whole), None);
+    for turn in 0..5 {
+        read(&mut scratch, &whole);
+        assert_eq!(scratch.last_whole(volume, &whole), Some(&raw[..]));
+        assert_eq!(scratch.last_whole(volume, &other), None);
+        assert_eq!(scratch.last_whole(VolumeId(7), &whole), None);
+        match turn {
+            0 => read(&mut scratch, &other),
+            1 => read(&mut scratch, &cut),
+            2 => read(&mut scratch, &plain),
+            3 => drop(store.read(volume, &other, 9, kind, &mut scratch).unwrap()),
+            _ => {
+                let of_another = 8;
+                let disk = Source::Disk(Near::Nothing);
+                let refused = store.read_sections_with(volume, &whole, of_another, kind, disk, &mut scratch, |_| ());
+                assert!(refused.is_err());
+            }
+        }
+        assert_eq!(scratch.last_whole(volume, &whole), None, "turn {turn}");
+    }
+    // Who asks for no section has decompressed nothing.
+    let disk = Source::Disk(Near::Nothing);
+    store
+        .read_sections_with(volume, &whole, 9, kind, disk, &mut scratch, |_| ())
+        .unwrap();
+    assert_eq!(scratch.last_whole(volume, &whole), None);
+}
+
+#[test]
 fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
     let mut owner = Owner::new(open(&disk(1)).unwrap().0);
     let store = owner.store.clone();

@@ -1,5 +1,5 @@
-//! What stands in front of a leaf's rows, for who wants those of a range: which sections they are in, and an image of
-//! the rows of these.
+//! What stands in front of a leaf's rows: it tells which sections have the rows of a range, and an image of those
+//! sections alone can be made with it.
 
 use super::bytes::{Reader, head_u32};
 use super::leaf::Slot;
@@ -9,7 +9,6 @@ use super::leaf_sections::{SECTION_BYTES, is_separator, separator_place};
 use super::sink::Sink;
 use super::{KeyParts, LargeRef, LeafImage, PageDamage};
 use engine::Direction;
-use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 
 /// See the module.
@@ -21,7 +20,7 @@ pub(crate) struct LeafFront {
 }
 
 impl LeafFront {
-    /// `front` may be more.
+    /// `front` may be longer.
     pub(crate) fn read(front: &[u8]) -> Result<Self, PageDamage> {
         let mut reader = Reader::new(front);
         let header = LeafHeader::read(&mut reader)?;
@@ -67,14 +66,16 @@ impl LeafFront {
         (section < self.separators.len()).then(|| self.separator(section + 1).to_vec())
     }
 
-    /// The section of a key; of what lies just below it without `is_within`.
-    fn section_at(&self, key: &[u8], is_within: bool) -> usize {
-        let begins_before = |section: &usize| match self.separator(*section).cmp(key) {
-            Ordering::Less => true,
-            Ordering::Equal => is_within,
-            Ordering::Greater => false,
-        };
-        (1..self.sections()).take_while(begins_before).count()
+    /// The section of a key.
+    fn section_of(&self, key: &[u8]) -> usize {
+        let begins_there = |section: &usize| self.separator(*section).cmp(key).is_le();
+        (1..self.sections()).take_while(begins_there).count()
+    }
+
+    /// The section of what lies just below a key.
+    fn section_below(&self, key: &[u8]) -> usize {
+        let begins_below = |section: &usize| self.separator(*section).cmp(key).is_lt();
+        (1..self.sections()).take_while(begins_below).count()
     }
 
     /// The sections that have the first rows of a walk from `position` to `far`: about `rows_max` of them, and those of
@@ -92,12 +93,12 @@ impl LeafFront {
         };
         let first = match low {
             Bound::Unbounded => 0,
-            Bound::Included(key) | Bound::Excluded(key) => self.section_at(key, true),
+            Bound::Included(key) | Bound::Excluded(key) => self.section_of(key),
         };
         let last = match high {
             Bound::Unbounded => self.sections() - 1,
-            Bound::Included(key) => self.section_at(key, true),
-            Bound::Excluded(key) => self.section_at(key, false),
+            Bound::Included(key) => self.section_of(key),
+            Bound::Excluded(key) => self.section_below(key),
         };
         // It begins at the position, whatever lies behind it.
         let (first, last) = match direction {

@@ -546,6 +546,16 @@ fn demand_rows_or_error(raw: &[u8], cuts: &[usize]) {
             front.low(first).is_none_or(|low| low <= keys[0]),
             "from its separator on"
         );
+        for section in first..cuts.len() {
+            let Ok(image) = image_of_sections(&front, section..section + 1, raw, cuts) else {
+                continue;
+            };
+            let last = image.key(image.len() - 1).to_vec();
+            assert!(
+                front.high(section).is_none_or(|high| last < high),
+                "up to the next one's"
+            );
+        }
     }
 }
 

@@ -304,6 +304,22 @@ fn short_ranges_are_read_in_parts_and_are_right() {
                         batch.delete(ROWS, key(row));
                         content.remove(&key(row));
                     }
+                    1 if random.next_u64().is_multiple_of(200) => {
+                        let large = value.repeat(1000);
+                        batch.put(ROWS, key(row), large.clone());
+                        content.insert(key(row), large);
+                    }
+                    2 if random.next_u64().is_multiple_of(200) => {
+                        let range = key(row)..key(row + 20);
+                        content.retain(|key, _| !range.contains(key));
+                        batch.delete_range(
+                            ROWS,
+                            KeyRange {
+                                start: Bound::Included(range.start),
+                                end: Bound::Excluded(range.end),
+                            },
+                        );
+                    }
                     _ => {
                         batch.put(ROWS, key(row), value.clone());
                         content.insert(key(row), value);
@@ -378,6 +394,7 @@ fn short_ranges_are_read_in_parts_and_are_right() {
                 Direction::Forward => wanted.take(take).collect(),
                 Direction::Reverse => wanted.rev().take(take).collect(),
             };
+            let bounds_of_range = (range.start.clone(), range.end.clone());
             let told = format!("seed {seed}: {direction:?} {range:?} {}", limits.rows_max);
             let mut cursor = view.clone().cursor(ROWS, range, direction).expect("a cursor");
             let (mut rows, mut found) = (Rows::new(), Vec::new());
@@ -388,8 +405,93 @@ fn short_ranges_are_read_in_parts_and_are_right() {
                 found.truncate(take);
             }
             assert!(found == expected, "{told}: {} of {}", found.len(), expected.len());
+            // On from another place, behind or ahead, of which a part may be there.
+            if !is_empty {
+                let to = key(from + below(500));
+                let is_left = |(key, _): &(&Vec<u8>, &Vec<u8>)| match direction {
+                    Direction::Forward => **key >= to,
+                    Direction::Reverse => **key <= to,
+                };
+                let left = content.range(bounds_of_range).filter(is_left);
+                let expected: Vec<_> = match direction {
+                    Direction::Forward => left.map(|(key, _)| key.clone()).take(30).collect(),
+                    Direction::Reverse => left.rev().map(|(key, _)| key.clone()).take(30).collect(),
+                };
+                cursor.seek(&to).expect("a seek");
+                let mut found = Vec::new();
+                while found.len() < 30 && cursor.fill(&mut rows, limits).expect("rows") {
+                    found.extend((0..rows.len()).map(|row| rows.key(row).to_vec()));
+                }
+                found.truncate(30);
+                assert!(found == expected, "{told}, from {to:?} on");
+            }
         }
         in_part += store.base().counters.read_in_part.get() - before;
     }
     assert!(in_part > 500, "{in_part} reads of a part");
+}
+
+/// Blocks that are one section, as those of documents with much in common are.
+#[test]
+fn rows_side_by_side_are_decompressed_once() {
+    let mut store = Store::new(BtreeOptions {
+        cache_bytes: 1 << 20,
+        threads: Some(1),
+        ..BtreeOptions::default()
+    });
+    let random = SeededRandom::new(1);
+    let mut common = vec![0; 400];
+    random.fill(&mut common);
+    let value = |row: u32| [common.clone(), row.to_be_bytes().to_vec()].concat();
+    for first in (0..ROWS_MAX).step_by(500) {
+        store.write(|batch| (first..first + 500).for_each(|row| batch.put(ROWS, key(row), value(row))));
+        while !store.engine.throttle() {}
+    }
+    store.checkpoint();
+    store.base().workers.drain().expect("all is done");
+    let counters = &store.base().counters;
+    let opened = || counters.pages_read.get() + counters.read_again.get();
+    let view = store.engine.snapshot().expect("a snapshot");
+    let read = |row: u32| view.get(ROWS, &key(row)).expect("no error");
+    // A few rows of many leaves.
+    let (before, from_last) = (opened(), counters.read_from_last.get());
+    for row in (0..ROWS_MAX).step_by(100).flat_map(|first| first..first + 10) {
+        assert_eq!(read(row).as_deref(), Some(&value(row)[..]), "row {row}");
+    }
+    let (opened_once, taken) = (opened() - before, counters.read_from_last.get() - from_last);
+    assert!(taken > 400, "{taken} rows from the last block, {opened_once} blocks");
+    assert!(opened_once < 250, "{opened_once} blocks");
+    // What is written meanwhile is seen by those who come later.
+    let reread = ROWS_MAX / 2;
+    assert!(read(reread).is_some());
+    store.write(|batch| batch.put(ROWS, key(reread), b"new".to_vec()));
+    let later = store.engine.snapshot().expect("a snapshot");
+    let now = later.get(ROWS, &key(reread)).expect("no error");
+    assert_eq!(now.as_deref(), Some(&b"new"[..]));
+}
+
+/// One leaf that is read again and again becomes a page.
+#[test]
+fn a_leaf_that_is_read_again_and_again_comes_into_memory() {
+    let store = store();
+    let tree = store.tree(ROWS);
+    let on_disk = |key: &[u8]| {
+        matches!(
+            tree.descend(Target::At(key), 0, &rcu::pin()).child,
+            Child::OnDisk { level: 0, .. }
+        )
+    };
+    let view = store.engine.snapshot().expect("a snapshot");
+    // Until there is no room left.
+    for row in (0..ROWS_MAX).step_by(3) {
+        view.get(ROWS, &key(row)).expect("no error");
+    }
+    let key = (0..ROWS_MAX).map(key).find(|key| on_disk(key)).expect("one on disk");
+    let reads = (0..1000)
+        .take_while(|_| {
+            view.get(ROWS, &key).expect("no error");
+            on_disk(&key)
+        })
+        .count();
+    assert!((2..200).contains(&reads), "after {reads} reads");
 }

@@ -24,7 +24,7 @@ use wire::{Answer, Codecs, Compressor, Form, HEADER_BYTES, Header, Message, MsgF
 const BUFFER_BYTES_KEPT: usize = 64 * 1024;
 /// A larger buffer is given back after the request that needed it.
 const BUFFER_BYTES_KEPT_ACTIVE: usize = 16 * 1024 * 1024;
-/// And one that is so many times as long as what it holds of late.
+/// So is one this many times as long as what it has held of late.
 const BUFFER_SPARE_TIMES: usize = 8;
 /// With each request, what a buffer held before weighs less by one part in so many.
 const FORGET_PART: usize = 16;
@@ -171,8 +171,8 @@ pub(super) struct Worker {
 struct Need(usize);
 
 impl Need {
-    /// Notes what a request took of a buffer of so many bytes; whether that is longer than need be.
-    fn is_exceeded_by(&mut self, capacity: usize, held: usize) -> bool {
+    /// Notes what a request took of a buffer of so many bytes; true when the buffer is longer than need be.
+    fn note(&mut self, capacity: usize, held: usize) -> bool {
         self.0 = held.max(self.0 - self.0.div_ceil(FORGET_PART));
         let enough = (BUFFER_SPARE_TIMES * self.0).clamp(BUFFER_BYTES_KEPT, BUFFER_BYTES_KEPT_ACTIVE);
         capacity > enough
@@ -290,14 +290,14 @@ impl Worker {
     /// Empties the buffers of a request of so many bytes, and gives back those that are longer than need be.
     fn shrink_to_need(&mut self, request_bytes: usize) {
         let [received, others @ ..] = &mut self.needs;
-        let is_too_long = received.is_exceeded_by(self.received.capacity(), request_bytes);
+        let is_too_long = received.note(self.received.capacity(), request_bytes);
         if is_too_long && self.start == self.received.len() {
             self.received = Vec::new();
             self.start = 0;
         }
         let buffers = [&mut self.decompressed, &mut self.reply, &mut self.compressed];
         for (buffer, need) in buffers.into_iter().zip(others) {
-            if need.is_exceeded_by(buffer.capacity(), buffer.len()) {
+            if need.note(buffer.capacity(), buffer.len()) {
                 *buffer = Vec::new();
             }
             buffer.clear();
@@ -694,18 +694,18 @@ mod tests {
         const LONG: usize = 3 << 20;
         let mut need = Need::default();
         for _ in 0..1000 {
-            assert!(!need.is_exceeded_by(2 * LONG, LONG), "it is needed each time");
+            assert!(!need.note(2 * LONG, LONG), "it is needed each time");
         }
         // One long one in ten is often enough.
         for request in 0..1000 {
             let held = if request % 10 == 0 { LONG } else { 100 };
-            assert!(!need.is_exceeded_by(2 * LONG, held), "request {request}");
+            assert!(!need.note(2 * LONG, held), "request {request}");
         }
-        let kept = (0..1000).take_while(|_| !need.is_exceeded_by(2 * LONG, 100)).count();
+        let kept = (0..1000).take_while(|_| !need.note(2 * LONG, 100)).count();
         assert!((10..100).contains(&kept), "{kept} requests");
-        assert!(!need.is_exceeded_by(BUFFER_BYTES_KEPT, 0), "so much is always kept");
+        assert!(!need.note(BUFFER_BYTES_KEPT, 0), "so much is always kept");
         assert!(
-            need.is_exceeded_by(BUFFER_BYTES_KEPT_ACTIVE + 1, 1 << 30),
+            need.note(BUFFER_BYTES_KEPT_ACTIVE + 1, 1 << 30),
             "and never more than this"
         );
     }
