@@ -1,11 +1,11 @@
 //! Blocks of leaves that were read once, compressed as they lie on disk, in case they are wanted again soon.
 //!
-//! When memory is short, the first read of a row, or a short range, of a leaf on disk takes it from the block and leaves
-//! the block here. A read *soon after*, while the block is among the youngest quarter, takes its row from there, too, and the third of
-//! them brings the leaf into memory and takes the block out: one operation often reads a leaf twice. A later read makes
-//! the block the youngest. So leaves that are read now and then do not drive out those that are read often, and more of
-//! them have room, because they are compressed. That is the queue `A1` of *2Q* (Johnson and Shasha, 1994), with the
-//! pages themselves in it, in the order of their last use.
+//! When memory is short, the first read of a leaf on disk that wants a row, or a short range, takes it from the block
+//! and leaves the block here. A read *soon after*, while the block is among the youngest quarter, does so, too, and the
+//! third of them brings the leaf into memory and takes the block out: one operation often reads a leaf twice. A later
+//! read makes the block the youngest. So leaves that are read now and then do not drive out those that are read often,
+//! and more of them have room, because they are compressed. That is the queue `A1` of *2Q* (Johnson and Shasha, 1994),
+//! with the pages themselves in it, in the order of their last use.
 //!
 //! How much memory blocks take and how much pages depends on what is read. Both leave their keys when they go
 //! ([`Ghosts`]), and a read that meets one tells which of the two it would have been served by, had that had more

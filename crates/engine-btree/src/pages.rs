@@ -314,8 +314,9 @@ impl Pages {
     }
 
     /// What `take` makes of the block of a leaf on disk, without bringing the leaf into memory; the block stays there
-    /// compressed. `is_next`: the same operation has just read it, which counts once. `None` when the leaf shall come into memory: there is room, it was read a moment ago, or something
-    /// is wrong with its block, which loading it will tell.
+    /// compressed. `is_next`: the same operation has just read it, which counts once. `None` when the leaf shall come
+    /// into memory: there is room, it was read a moment ago, or something is wrong with its block, which loading it
+    /// will tell.
     pub(crate) fn read_in_block<T>(
         &self,
         tree: &Tree,

@@ -11,9 +11,9 @@
 //! Leaves of which only changes are in memory are read ahead as well, and come into memory: what is shown of them is
 //! base and changes together.
 //!
-//! The first leaf of a walk, and one that it ends in, are read in part where memory is short ([`crate::leaf_part`]); the
-//! next ones come into memory. Those of a *long* walk do not, as most are not wanted again before
-//! others are: their raw bytes wait in the queue until the walk comes to them, and go when it has passed
+//! Where memory is short, a part is read of the first leaf of a walk, and of one that it ends in
+//! ([`crate::leaf_part`]); the next ones come into memory. Those of a *long* walk do not, as most are not wanted again
+//! before others are: their raw bytes wait in the queue until the walk comes to them, and go when it has passed
 //! ([`Pages::read_for_walk`]). Where they lie side by side, their blocks come in stretches ([`Stretches`]) before they
 //! are opened one by one.
 

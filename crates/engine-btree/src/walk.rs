@@ -171,7 +171,7 @@ impl Walk {
                 address: on_disk,
             };
             let far = far_end(&self.range, direction);
-            // Why it stopped in the leaf, if it did, and where the rows end that it has looked at, unless the leaf ends.
+            // Why it stopped in the leaf, if it did; and where the rows end that it has seen, unless the leaf does.
             let (stop, fence) = if let Some(address) = on_disk {
                 if let Some(part) = self.part.as_ref().filter(|part| part.has(address, direction, position)) {
                     let view = view.unwrap_or(part.view());
