@@ -34,6 +34,16 @@ fn store() -> Store {
     store
 }
 
+/// What decides a test's random choices.
+fn seed() -> u64 {
+    let seed = std::env::var("TENON_WALK_SEED").map_or_else(
+        |_| SystemRandom::new().next_u64(),
+        |seed| seed.parse().expect("a number"),
+    );
+    println!("TENON_WALK_SEED={seed}");
+    seed
+}
+
 const LIMITS: FillLimits = FillLimits {
     rows_max: 100,
     bytes_max: 1 << 20,
@@ -230,11 +240,7 @@ fn walks_that_read_at_once_keep_to_their_share() {
 /// What was read of the file is older than the leaves that the walk comes to, and other blocks lie there now.
 #[test]
 fn a_walk_that_reads_at_once_sees_its_snapshot_beside_writes() {
-    let seed = std::env::var("TENON_WALK_SEED").map_or_else(
-        |_| SystemRandom::new().next_u64(),
-        |seed| seed.parse().expect("a number"),
-    );
-    println!("TENON_WALK_SEED={seed}");
+    let seed = seed();
     let mut long = Long::new(seed);
     for round in 0..4_u64 {
         let direction = [Direction::Forward, Direction::Reverse][round as usize % 2];
@@ -281,11 +287,7 @@ fn where_a_stretch_cannot_be_read_its_leaves_are() {
 /// Short ranges of leaves that are on disk, of leaves of which changes are in memory, and of leaves in memory.
 #[test]
 fn short_ranges_are_read_in_parts_and_are_right() {
-    let seed = std::env::var("TENON_WALK_SEED").map_or_else(
-        |_| SystemRandom::new().next_u64(),
-        |seed| seed.parse().expect("a number"),
-    );
-    println!("TENON_WALK_SEED={seed}");
+    let seed = seed();
     let random = SeededRandom::new(seed);
     let below = |limit: u32| (random.next_u64() % u64::from(limit)) as u32;
     let mut store = Store::new(BtreeOptions {
