@@ -112,6 +112,10 @@ impl Pages {
         if !part.is_whole {
             self.note_read_in_part();
         }
+        debug_assert!(
+            part.is_between_its_ends(),
+            "rows that a walk would take twice, or in another order"
+        );
         Some(LeafPart {
             address,
             low: part.low,
@@ -128,6 +132,17 @@ struct Opened {
     low: Option<Vec<u8>>,
     high: Option<Vec<u8>>,
     is_whole: bool,
+}
+
+impl Opened {
+    fn is_between_its_ends(&self) -> bool {
+        let Some(last) = self.image.len().checked_sub(1) else {
+            return true;
+        };
+        let is_from_low = |low: &[u8]| self.image.key(0).cmp(low).is_ge();
+        let is_below_high = |high: &[u8]| self.image.key(last).cmp(high).is_lt();
+        self.low.as_deref().is_none_or(is_from_low) && self.high.as_deref().is_none_or(is_below_high)
+    }
 }
 
 /// `None` when something is wrong with the block.

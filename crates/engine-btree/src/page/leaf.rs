@@ -6,8 +6,9 @@
 //! `data`. `prefix_head` has the prefix's first bytes: most searches then touch the head, a few lines of the index and
 //! the one cell.
 //!
-//! Invariants: keys strictly rise; `prefix` is the longest prefix common to all keys; heads never fall; every offset
-//! and length lies inside `data` (the builder and the decoder see to that, so that readers need not check).
+//! Invariants: keys strictly rise; `prefix` is common to all keys, and the longest that is, but in an image of some
+//! sections of a leaf ([`super::SectionRows`]), which nobody writes; heads never fall; every offset and length lies
+//! inside `data` (the builder and the decoder see to that, so that readers need not check).
 
 #[cfg(test)]
 use super::LeafBuilder;
