@@ -94,3 +94,63 @@ def test_many_branches_are_explained_in_one_reply(db):
         assert "stage" in explained["queryPlanner"]["winningPlan"]
         assert explained["executionStats"]["nReturned"] == min(count, 1000)
         assert "command" in explained and "warning" not in explained
+
+
+def test_no_document_is_read_that_is_not_wanted(server, client, db):
+    """Documents are read some at a time, in the order in which they lie, which the counts of reads must not show."""
+    count = 3000
+    order = [i * 7919 % count for i in range(count)]
+    db.c.insert_many([{"_id": i, "n": n, "m": [n, n + count], "even": n % 2 == 0} for i, n in enumerate(order)])
+    for key in ("n", "m", [("even", 1), ("n", 1)]):
+        db.c.create_index(key)
+
+    def gets():
+        engine = client.admin.command("serverStatus")["tenon"]["engine"]
+        return engine["reads"]["gets"] if "reads" in engine else None
+
+    def reads(expected, examined, query):
+        """Runs a query; checks what it finds, and what it reads on an engine that tells."""
+        before = gets()
+        assert [document["n"] for document in query()] == expected
+        if before is not None:
+            assert gets() - before == examined
+        assert client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"] == 0
+
+    up, down = list(range(count)), list(range(count))[::-1]
+    everything = {"n": {"$gte": 0}}
+    for limit in (1, 2, 3, 16, 17, 40, 101, 102, 300, 1000):
+        reads(up[:limit], limit, lambda: db.c.find(everything).sort("n", 1).limit(limit))
+        reads(down[:limit], limit, lambda: db.c.find(everything).sort("n", -1).limit(limit))
+        # What is skipped is read, too: a plan skips behind its fetch.
+        reads(up[50 : 50 + limit], 50 + limit, lambda: db.c.find(everything).sort("n", 1).skip(50).limit(limit))
+    for batch in (2, 10, 100, 500):
+        reads(up, count, lambda: db.c.find(everything).sort("n", 1).batch_size(batch))
+    # A cursor that is given up early.
+    before = gets()
+    cursor = db.c.find(everything).sort("n", 1).batch_size(30)
+    assert [next(cursor)["n"] for _ in range(50)] == up[:50]
+    cursor.close()
+    assert before is None or gets() - before == 60
+    # Between other ranges, where entries are jumped over.
+    some = {"n": {"$in": up[::10]}}
+    reads(up[::10][:25], 25, lambda: db.c.find(some).sort("n", 1).limit(25))
+    parted = {"n": {"$in": [*range(20), *range(1000, 1020), *range(2000, 2020)]}}
+    reads([*range(20), *range(1000, 1015)], 35, lambda: db.c.find(parted).sort("n", 1).limit(35))
+    # Inputs of a merge, each of which has been asked for one row more than it gave.
+    merged = {"even": {"$in": [True, False]}, "n": {"$gte": 0}}
+    hint = [("even", 1), ("n", 1)]
+    reads(up[:20], 21, lambda: db.c.find(merged).hint(hint).sort("n", 1).limit(20))
+    # A filter on documents: a hundred are wanted, and half of them are not these.
+    odd = {"n": {"$gte": 0}, "even": {"$ne": True}}
+    reads(up[1::2][:100], 200, lambda: db.c.find(odd).hint("n_1").sort("n", 1).limit(100))
+    # Each record has two entries, and is given once.
+    several = {"m": {"$gte": 0, "$lt": 2 * count}}
+    reads(up[:64], 64, lambda: db.c.find(several).hint("m_1").limit(64))
+    assert sorted(d["n"] for d in db.c.find(several).hint("m_1")) == up
+    # Writers take few at first.
+    before = gets()
+    assert db.c.find_one_and_update(everything, {"$set": {"x": 1}}, sort=[("n", 1)])["n"] == 0
+    assert before is None or gets() - before <= 4
+    assert db.c.update_many({"n": {"$lt": 500}}, {"$set": {"y": 1}}).modified_count == 500
+    assert db.c.delete_many({"n": {"$gte": 2500}}).deleted_count == 500
+    assert [d["n"] for d in db.c.find({"n": {"$gte": 0}, "y": 1}).sort("n", -1)] == down[2500:]

@@ -83,6 +83,10 @@ impl<'r, 'b> BatchSink<'r, 'b> {
 }
 
 impl DocumentSink for BatchSink<'_, '_> {
+    fn wanted(&self) -> u64 {
+        self.most.saturating_sub(self.count)
+    }
+
     fn push(&mut self, document: &RawDocument) -> SinkState {
         if document.as_bytes().len() > DOCUMENT_INTERNAL_BYTES_MAX {
             self.too_large = Some(document.as_bytes().len());

@@ -165,6 +165,10 @@ struct Batch {
 }
 
 impl DocumentSink for Batch {
+    fn wanted(&self) -> u64 {
+        (BATCH_DOCUMENTS - self.documents.len()) as u64
+    }
+
     fn push(&mut self, document: &RawDocument) -> SinkState {
         self.bytes += document.as_bytes().len();
         self.documents.push(document.to_owned());

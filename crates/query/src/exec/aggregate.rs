@@ -495,7 +495,7 @@ impl stages::Stage for CountSource {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
         } else if !std::mem::take(&mut self.has_all) {
-            planned.run(ExecContext::of(data), None, &mut |_| {
+            planned.run(ExecContext::of(data), None, u64::MAX, &mut |_| {
                 n += 1;
                 Ok(Flow::Continue)
             })?;
@@ -514,7 +514,7 @@ impl stages::Stage for CountSource {
         if !planned.restart(context)? {
             return Ok(false);
         }
-        let ran = planned.try_anew(context, &mut |_| {
+        let ran = planned.try_anew(context, RESULTS_MAX, &mut |_| {
             self.counted += 1;
             Ok(match self.counted {
                 RESULTS_MAX.. => Flow::Stop,

@@ -176,7 +176,7 @@ impl Sort {
         let State::Gathering(sorter) = state else {
             return Ok(Ran::Exhausted);
         };
-        input.run(run, &mut |row| {
+        let mut receive = |row: Row<'_>| {
             counters.works += 1;
             let key = keys.key(as_document(row.document.bytes())?, row.metadata, run.evaluation)?;
             sorter.push(run.evaluation, key, || Entry {
@@ -186,7 +186,8 @@ impl Sort {
                 metadata: row.metadata.cloned(),
             })?;
             Ok(Flow::Continue)
-        })
+        };
+        run.wanting(u64::MAX, || input.run(run, &mut receive))
     }
 
     pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {

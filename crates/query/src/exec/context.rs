@@ -103,6 +103,11 @@ pub enum SinkState {
 pub trait DocumentSink {
     /// Takes a document, which is only borrowed for the call.
     fn push(&mut self, document: &RawDocument) -> SinkState;
+
+    /// How many it takes until it is full, if they are small.
+    fn wanted(&self) -> u64 {
+        u64::MAX
+    }
 }
 
 impl DocumentSink for Vec<bson::RawDocumentBuf> {
@@ -131,26 +136,16 @@ pub(crate) struct Run<'a> {
     /// A yield is due.
     due: Cell<bool>,
     started: Duration,
+    wanted: Cell<u64>,
 }
 
 impl<'a> Run<'a> {
-    /// A run that yields as long calls do.
+    /// A run that yields as long calls do. Its caller takes as many rows as there are.
     pub(crate) fn new(
         context: ExecContext<'a>,
         view: &'a ReadView,
         collection: &'a Collection,
         evaluation: &'a EvaluationContext<'a>,
-    ) -> Self {
-        Self::with_budget(context, view, collection, evaluation, ROWS_PER_YIELD)
-    }
-
-    /// A run that yields after so many rows.
-    pub(crate) fn with_budget(
-        context: ExecContext<'a>,
-        view: &'a ReadView,
-        collection: &'a Collection,
-        evaluation: &'a EvaluationContext<'a>,
-        rows: u32,
     ) -> Self {
         let started = context.op.clock().monotonic();
         Self {
@@ -158,11 +153,24 @@ impl<'a> Run<'a> {
             view,
             collection,
             evaluation,
-            rows_left: Cell::new(rows),
+            rows_left: Cell::new(ROWS_PER_YIELD),
             rows_per_clock_read: ROWS_PER_CLOCK_READ,
             due: Cell::new(false),
             started,
+            wanted: Cell::new(u64::MAX),
         }
+    }
+
+    /// The same, yielding after it has looked at so many rows.
+    pub(crate) fn looking_at(mut self, rows: u32) -> Self {
+        self.rows_left = Cell::new(rows);
+        self
+    }
+
+    /// The same for a caller that takes so many rows.
+    pub(crate) fn giving(mut self, rows: u64) -> Self {
+        self.wanted = Cell::new(rows);
+        self
     }
 
     /// The same, for rows that may take long each.
@@ -189,6 +197,33 @@ impl<'a> Run<'a> {
     /// What [`Run::tick`] answered last, where it looked: for stages above leaves that were stopped at that row.
     pub(crate) fn is_due(&self) -> bool {
         self.due.get()
+    }
+
+    /// How many rows will be looked at before a yield, the one that was ticked for last among them, whatever the clock
+    /// says.
+    pub(crate) fn rows_until_check(&self) -> u64 {
+        let left = self.rows_left.get();
+        if self.due.get() || left == 0 {
+            return 1;
+        }
+        1 + match left % self.rows_per_clock_read {
+            0 => u64::from(self.rows_per_clock_read.min(left)),
+            rest => u64::from(rest),
+        }
+    }
+
+    /// How many rows the stage that runs is to give before it is told to stop. Those that it gives meanwhile are among
+    /// them.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.wanted.get()
+    }
+
+    /// Runs a stage below, which is to give so many rows.
+    pub(crate) fn wanting<T>(&self, rows: u64, below: impl FnOnce() -> T) -> T {
+        let above = self.wanted.replace(rows);
+        let result = below();
+        self.wanted.set(above);
+        result
     }
 
     /// Rows of the budget that are left.

@@ -48,7 +48,7 @@ pub fn count(
     };
     on_plan(planned.plan_summary());
     let mut n = 0;
-    planned.run(*context, guard, &mut |_| {
+    planned.run(*context, guard, u64::MAX, &mut |_| {
         n += 1;
         Ok(Flow::Continue)
     })?;

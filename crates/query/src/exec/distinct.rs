@@ -61,7 +61,7 @@ pub fn distinct(
     on_plan(planned.plan_summary());
     let evaluation = EvaluationContext::new(context.op);
     let mut values = DistinctValues::new(request.key, planned.query.collation.clone(), &evaluation)?;
-    planned.run(*context, guard, &mut |row| {
+    planned.run(*context, guard, u64::MAX, &mut |row| {
         values.add_row(row)?;
         Ok(Flow::Continue)
     })?;

@@ -22,6 +22,7 @@ use crate::plan::index_filters::index_filters;
 use crate::plan::planner::{Candidate, Planner};
 use crate::plan::query::{Query, Wish};
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,12 +198,13 @@ impl Planned {
     pub(crate) fn try_anew(
         &mut self,
         context: ExecContext<'_>,
+        wanted: u64,
         receive: &mut super::stage::Receiver<'_>,
     ) -> Result<Option<Ran>, QueryError> {
         let Some(works) = self.tried_works() else {
             return Ok(Some(Ran::Stopped));
         };
-        match self.run_rows(context, None, Some(rows_of_trial(works)), receive) {
+        match self.run_rows(context, None, wanted, Some(rows_of_trial(works)), receive) {
             Ok(Ran::Yield) => {
                 self.leave_cache();
                 context.op.counters().replanned.add(1);
@@ -246,15 +248,16 @@ impl Planned {
         self.counted = (keys, docs);
     }
 
-    /// Runs until `receive` stops it or the rows end, yielding in between. `locked` is the collection, where it is
-    /// locked.
+    /// Runs until `receive` stops it, which it does after `wanted` rows, or the rows end, yielding in between. `locked`
+    /// is the collection, where it is locked.
     pub(crate) fn run(
         &mut self,
         context: ExecContext<'_>,
         locked: Option<CollectionGuard>,
+        wanted: u64,
         receive: &mut super::stage::Receiver<'_>,
     ) -> Result<Ran, QueryError> {
-        let ran = self.run_rows(context, locked, None, receive)?;
+        let ran = self.run_rows(context, locked, wanted, None, receive)?;
         self.count_examined(context);
         Ok(ran)
     }
@@ -265,10 +268,16 @@ impl Planned {
         &mut self,
         context: ExecContext<'_>,
         mut locked: Option<CollectionGuard>,
+        wanted: u64,
         mut rows_max: Option<u32>,
         receive: &mut super::stage::Receiver<'_>,
     ) -> Result<Ran, QueryError> {
         let evaluation = EvaluationContext::new(context.op).with_scripts(context.scripts);
+        let given = Cell::new(0);
+        let receive = &mut |row: Row<'_>| {
+            given.set(given.get() + 1);
+            receive(row)
+        };
         let result = loop {
             let guard = match locked.take() {
                 Some(guard) => guard,
@@ -284,10 +293,11 @@ impl Planned {
             // Declared before the view, which goes first.
             let mut guard = Some(guard);
             let view = context.data().view()?;
-            let mut run = match rows_max {
-                Some(rows) => Run::with_budget(context, &view, &self.collection, &evaluation, rows),
-                None => Run::new(context, &view, &self.collection, &evaluation),
-            };
+            let mut run =
+                Run::new(context, &view, &self.collection, &evaluation).giving(wanted.saturating_sub(given.get()));
+            if let Some(rows) = rows_max {
+                run = run.looking_at(rows);
+            }
             // A script may never end, and whoever wants the collection for itself would wait for it, with all who come
             // behind. The view keeps what it shows, whatever becomes of the collection.
             if self.query.runs_scripts {
@@ -442,6 +452,7 @@ impl PlanExecutor {
             return Ok(ExecState::Exhausted);
         }
         let mut returned = 0;
+        let wanted = sink.wanted();
         let refused = &mut self.refused;
         let mut push = |document: &[u8]| -> Result<Flow, QueryError> {
             match sink.push(as_document(document)?) {
@@ -476,7 +487,7 @@ impl PlanExecutor {
                 }
                 Ran::Exhausted
             }
-            Body::Plan(planned) => planned.run(*context, self.locked.take(), &mut |row: Row<'_>| {
+            Body::Plan(planned) => planned.run(*context, self.locked.take(), wanted, &mut |row: Row<'_>| {
                 push(row.document.bytes())
             })?,
             Body::Pipeline(pipeline) => pipeline.run(*context, &mut push)?,
@@ -509,7 +520,7 @@ impl PlanExecutor {
                     let mut ahead = VecDeque::new();
                     let rows_max = planned.ahead_max;
                     planned.ahead_max = (rows_max * 4).min(RECORDS_AHEAD_MAX);
-                    let ran = planned.run(*context, self.locked.take(), &mut |row: Row<'_>| {
+                    let ran = planned.run(*context, self.locked.take(), rows_max as u64, &mut |row: Row<'_>| {
                         ahead.push_back(row.id);
                         Ok(if ahead.len() >= rows_max {
                             Flow::Stop

@@ -456,7 +456,7 @@ fn run_each(
 ) -> Result<PlanRun, QueryError> {
     let start = context.op.clock().monotonic();
     let mut ran = PlanRun::default();
-    let result = planned.run(context, None, &mut |row| {
+    let result = planned.run(context, None, u64::MAX, &mut |row| {
         ran.rows += 1;
         ran.changed += u64::from(would_change(&row)?);
         Ok(Flow::Continue)

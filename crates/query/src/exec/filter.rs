@@ -1,6 +1,7 @@
 //! Stages that pass rows on one by one: FETCH, SKIP, LIMIT and the projections.
 
 use super::context::Run;
+use super::documents_ahead::DocumentsAhead;
 use super::key_document::KeyDocument;
 use super::known::RowMetadata;
 use super::row::{Row, RowDocument, as_document};
@@ -15,15 +16,33 @@ pub(crate) struct Fetch {
     pub(crate) input: Stage,
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
+    ahead: DocumentsAhead,
 }
 
 impl Fetch {
+    pub(crate) fn new(input: Stage, filter: Option<Arc<Matcher>>) -> Self {
+        Self {
+            input,
+            filter,
+            counters: StageCounters::default(),
+            ahead: DocumentsAhead::default(),
+        }
+    }
+
+    /// As [`Stage::save`].
+    pub(crate) fn save(&mut self) {
+        self.ahead.clear();
+        self.input.save();
+    }
+
     pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
         let Self {
             input,
             filter,
             counters,
+            ahead,
         } = self;
+        let mut wanted = run.wanted();
         let ran = input.run(run, &mut |row| {
             counters.works += 1;
             let read;
@@ -31,7 +50,7 @@ impl Fetch {
                 row
             } else {
                 counters.docs_examined += 1;
-                match run.view.record(run.collection, &row.id)? {
+                match ahead.take(run, &row.id, row.document.upcoming(), wanted)? {
                     None => return Ok(Flow::Continue),
                     Some(bytes) => read = bytes,
                 }
@@ -46,6 +65,7 @@ impl Fetch {
                 return Ok(Flow::Continue);
             }
             counters.advanced += 1;
+            wanted = wanted.saturating_sub(1);
             receive(row)
         })?;
         counters.exhausted = ran == Ran::Exhausted;
@@ -76,7 +96,8 @@ impl Skip {
         let Self {
             input, left, counters, ..
         } = self;
-        let ran = input.run(run, &mut |row| {
+        let wanted = run.wanted().saturating_add(*left);
+        let mut receive = |row: Row<'_>| {
             counters.works += 1;
             if *left > 0 {
                 *left -= 1;
@@ -84,7 +105,8 @@ impl Skip {
             }
             counters.advanced += 1;
             receive(row)
-        })?;
+        };
+        let ran = run.wanting(wanted, || input.run(run, &mut receive))?;
         counters.exhausted = ran == Ran::Exhausted;
         Ok(ran)
     }
@@ -117,14 +139,16 @@ impl Limit {
             return Ok(Ran::Exhausted);
         }
         let mut full = false;
-        let ran = input.run(run, &mut |row| {
+        let wanted = run.wanted().min(*left);
+        let mut receive = |row: Row<'_>| {
             counters.works += 1;
             counters.advanced += 1;
             *left -= 1;
             full = *left == 0;
             let flow = receive(row)?;
             Ok(if full { Flow::Stop } else { flow })
-        })?;
+        };
+        let ran = run.wanting(wanted, || input.run(run, &mut receive))?;
         let ran = if full { Ran::Exhausted } else { ran };
         counters.exhausted = ran == Ran::Exhausted;
         Ok(ran)

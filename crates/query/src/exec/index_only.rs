@@ -3,7 +3,7 @@
 
 use super::context::ExecContext;
 use super::distinct::{Skipping, Wanted};
-use super::filter::{Fetch, Project, Shape};
+use super::filter::{Project, Shape};
 use super::find::expression_context;
 use super::key_document::{KeyDocument, holds_fields};
 use super::known::RowMetadata;
@@ -89,11 +89,7 @@ pub(super) fn first_of_each(
     let is_covered = wanted.is_some_and(|wanted| holds_fields(&scan.index, &wanted));
     let input = Stage::IndexScan(Box::new(scan));
     if !is_covered {
-        return Ok(Some(Stage::Fetch(Box::new(Fetch {
-            input,
-            filter: None,
-            counters: StageCounters::default(),
-        }))));
+        return Ok(Some(Stage::fetch(input, None)));
     }
     Ok(Some(Stage::Project(Box::new(Project {
         input,

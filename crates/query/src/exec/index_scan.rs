@@ -7,7 +7,7 @@
 
 use super::context::Run;
 use super::record_set::RecordSet;
-use super::row::{Row, RowDocument, RowKey, as_document};
+use super::row::{Row, RowDocument, RowKey, Upcoming, as_document};
 use super::scan::GrowingBatch;
 use super::stage::{Flow, Ran, Receiver, StageCounters};
 use crate::QueryError;
@@ -59,6 +59,8 @@ pub(crate) struct IndexScan {
     batch: IndexBatch,
     next: usize,
     batch_size: GrowingBatch,
+    /// The entries of the batch from `next` to before this one are inside the bounds.
+    checked: usize,
 }
 
 impl IndexScan {
@@ -85,6 +87,7 @@ impl IndexScan {
             batch: IndexBatch::new(),
             next: 0,
             batch_size: GrowingBatch::new(),
+            checked: 0,
         }
     }
 
@@ -124,12 +127,15 @@ impl IndexScan {
         if reopened {
             self.open(run)?;
         }
-        self.next = 0;
+        (self.next, self.checked) = (0, 0);
         let Some(cursor) = self.cursor.as_mut() else {
             return Ok(false);
         };
         if !cursor.fill(&mut self.batch, self.batch_size.next())? {
             return Ok(false);
+        }
+        if !self.check {
+            self.checked = self.batch.len();
         }
         if let (true, Resume::After(key, id)) = (reopened, &self.resume)
             && self.batch.key(0) == key.as_slice()
@@ -138,6 +144,23 @@ impl IndexScan {
             self.next = 1;
         }
         Ok(true)
+    }
+
+    fn check(&self, entry: usize) -> Check {
+        let (pattern, key) = (self.index.pattern(), self.batch.key(entry));
+        self.bounds
+            .check(key, self.direction, |field, bytes| value_length(pattern, field, bytes))
+    }
+
+    /// Notes how many entries from `first` on, which is inside the bounds, are.
+    fn check_ahead(&mut self, first: usize) {
+        self.checked = first + 1;
+        if self.kind != ScanKind::Entries {
+            return;
+        }
+        while self.checked < self.batch.len() && self.check(self.checked) == Check::Inside {
+            self.checked += 1;
+        }
     }
 
     /// Goes on at `target`: inside the batch when it reaches so far, else by a seek.
@@ -170,7 +193,7 @@ impl IndexScan {
             _ => self.cursor = None,
         }
         self.batch = IndexBatch::new();
-        self.next = 0;
+        (self.next, self.checked) = (0, 0);
         self.resume = Resume::At(target);
         Ok(())
     }
@@ -195,6 +218,9 @@ impl IndexScan {
             return Ok(Ran::Exhausted);
         }
         let gives_documents = self.gives_documents();
+        if !self.check && self.kind == ScanKind::Entries {
+            self.batch_size.grow_to(run.wanted());
+        }
         loop {
             if self.next >= self.batch.len() && !self.refill(run)? {
                 self.counters.exhausted = true;
@@ -209,12 +235,9 @@ impl IndexScan {
                     false => self.counters.keys_examined += 1,
                 }
                 let due = run.tick()?;
-                if self.check {
-                    let pattern = self.index.pattern();
-                    match self.bounds.check(self.batch.key(i), self.direction, |f, bytes| {
-                        value_length(pattern, f, bytes)
-                    }) {
-                        Check::Inside => {}
+                if i >= self.checked {
+                    match self.check(i) {
+                        Check::Inside => self.check_ahead(i),
                         Check::Done => {
                             self.counters.exhausted = true;
                             return Ok(Ran::Exhausted);
@@ -239,9 +262,14 @@ impl IndexScan {
                         continue;
                     }
                 }
-                let document = match gives_documents {
-                    true => RowDocument::InIndex(&self.batch, i),
-                    false => RowDocument::None,
+                let document = match self.kind {
+                    ScanKind::Entries if gives_documents => RowDocument::InIndex(&self.batch, i),
+                    ScanKind::Entries => RowDocument::Unread(Upcoming {
+                        batch: &self.batch,
+                        start: self.next,
+                        end: self.checked,
+                    }),
+                    ScanKind::Count | ScanKind::Distinct(_) => RowDocument::None,
                 };
                 if let Some(filter) = &self.filter
                     && !filter.matches(as_document(document.bytes())?, run.evaluation)?
@@ -290,7 +318,7 @@ impl IndexScan {
         }
         self.cursor = None;
         self.batch = IndexBatch::new();
-        self.next = 0;
+        (self.next, self.checked) = (0, 0);
         // Of what was read ahead the rest was in vain, and a merge has many inputs.
         self.batch_size = GrowingBatch::new();
     }

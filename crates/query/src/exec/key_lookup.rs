@@ -3,10 +3,10 @@
 //! It is the one that the planner makes, and the only one; nothing is parsed for it. Where there is more to a request
 //! or to the indexes the planner decides.
 
-use super::filter::{Fetch, Limit};
+use super::filter::Limit;
 use super::id_lookup::only_condition;
 use super::index_scan::{IndexScan, ScanKind};
-use super::stage::{Stage, StageCounters};
+use super::stage::Stage;
 use crate::metadata::MetadataNeeds;
 use crate::plan::convert::has_position;
 use crate::plan::encode::point;
@@ -42,11 +42,7 @@ pub(crate) fn key_lookup(request: &FindRequest<'_>, collection: &Collection) -> 
         ScanKind::Entries,
         false,
     );
-    let mut stage = Stage::Fetch(Box::new(Fetch {
-        input: Stage::IndexScan(Box::new(scan)),
-        filter: None,
-        counters: StageCounters::default(),
-    }));
+    let mut stage = Stage::fetch(Stage::IndexScan(Box::new(scan)), None);
     if let Some(limit) = request.limit {
         stage = Stage::Limit(Box::new(Limit::new(stage, limit)));
     }

@@ -36,8 +36,10 @@ impl Or {
             current,
             seen,
         } = self;
+        let mut wanted = run.wanted();
         while let Some(input) = inputs.get_mut(*current) {
-            let ran = input.run(run, &mut |row| {
+            let left = wanted;
+            let mut receive = |row: Row<'_>| {
                 counters.works += 1;
                 counters.dups_tested += 1;
                 if !seen.insert(&row.id, run.evaluation)? {
@@ -45,8 +47,10 @@ impl Or {
                     return Ok(Flow::Continue);
                 }
                 counters.advanced += 1;
+                wanted = wanted.saturating_sub(1);
                 receive(row)
-            })?;
+            };
+            let ran = run.wanting(left, || input.run(run, &mut receive))?;
             if ran != Ran::Exhausted {
                 return Ok(ran);
             }
@@ -116,7 +120,7 @@ impl SortMerge {
         } = self;
         while let Some(place) = waiting.last().copied() {
             let Branch { input, head } = &mut branches[place];
-            let ran = input.run(run, &mut |row| {
+            let mut receive = |row: Row<'_>| {
                 counters.works += 1;
                 counters.dups_tested += 1;
                 if seen.contains(&row.id) {
@@ -132,7 +136,8 @@ impl SortMerge {
                     document: row.document.to_bytes(),
                 });
                 Ok(Flow::Stop)
-            })?;
+            };
+            let ran = run.wanting(1, || input.run(run, &mut receive))?;
             match ran {
                 Ran::Exhausted | Ran::Stopped => waiting.pop(),
                 Ran::Yield | Ran::CaughtUp => return Ok(Ran::Yield),

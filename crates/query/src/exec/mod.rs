@@ -11,6 +11,7 @@ mod context;
 mod count;
 mod describe;
 pub(crate) mod distinct;
+mod documents_ahead;
 mod executor;
 mod explain;
 pub(crate) mod filter;

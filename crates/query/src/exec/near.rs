@@ -5,7 +5,6 @@
 //! grow while they find little. No key is read twice, but those of cells that rings share with what is inside them.
 
 use super::context::Run;
-use super::filter::Fetch;
 use super::index_scan::{IndexScan, ScanKind};
 use super::row::{Row, RowDocument, as_document};
 use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
@@ -235,11 +234,7 @@ impl Near {
                     scan.filter.clone_from(&self.filter);
                     Stage::IndexScan(Box::new(scan))
                 }
-                false => Stage::Fetch(Box::new(Fetch {
-                    input: Stage::IndexScan(Box::new(scan)),
-                    filter: self.filter.clone(),
-                    counters: StageCounters::default(),
-                })),
+                false => Stage::fetch(Stage::IndexScan(Box::new(scan)), self.filter.clone()),
             };
             self.ring = Some(ring);
             self.found_in_ring = 0;
@@ -280,7 +275,7 @@ impl Near {
         let Some(ring) = ring else {
             return Ok(Ran::Exhausted);
         };
-        ring.run(run, &mut |row| {
+        let mut receive = |row: Row<'_>| {
             counters.works += 1;
             if !seen.insert(row.id.clone()) {
                 return Ok(Flow::Continue);
@@ -316,7 +311,8 @@ impl Near {
                 document,
             });
             Ok(Flow::Continue)
-        })
+        };
+        run.wanting(u64::MAX, || ring.run(run, &mut receive))
     }
 
     fn gives_next(&self) -> bool {

@@ -184,7 +184,7 @@ impl stages::Stage for PlanSource {
             let (context, rows_max) = (ExecContext::of(data), self.ahead_max);
             self.ahead_max = (rows_max * 4).min(AHEAD_MAX);
             self.read_ahead(context, rows_max, |planned, receive| {
-                planned.run(context, None, receive).map(Some)
+                planned.run(context, None, rows_max as u64, receive).map(Some)
             })?;
         }
         Ok(self.ahead.pop_front())
@@ -202,7 +202,7 @@ impl stages::Stage for PlanSource {
             return Ok(false);
         }
         self.read_ahead(context, FIRST_AHEAD, |planned, receive| {
-            planned.try_anew(context, receive)
+            planned.try_anew(context, FIRST_AHEAD as u64, receive)
         })
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Row<'r> {
 pub(crate) enum RowDocument<'r> {
     /// Not read.
     None,
+    /// Not read, like those of the rows that come next.
+    Unread(Upcoming<'r>),
     /// Row `1` of a batch.
     InBatch(&'r RecordBatch, usize),
     /// Carried by entry `1` of a clustering index.
@@ -29,6 +31,27 @@ pub(crate) enum RowDocument<'r> {
     Shared(&'r Bytes),
     /// Made by a stage.
     Made(&'r [u8]),
+}
+
+/// Entries of an index that come behind a row, up to the end of what is known to be given: of rows that no stage in
+/// between drops.
+#[derive(Clone, Copy)]
+pub(crate) struct Upcoming<'r> {
+    pub(crate) batch: &'r IndexBatch,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Upcoming<'_> {
+    /// Their records.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RecordId> {
+        (self.start..self.end).map(|entry| self.batch.id(entry))
+    }
+
+    /// True where none is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start >= self.end
+    }
 }
 
 /// The index entry of a row.
@@ -43,7 +66,7 @@ impl<'r> RowDocument<'r> {
     /// The bytes, empty without a document.
     pub(crate) fn bytes(self) -> &'r [u8] {
         match self {
-            RowDocument::None => &[],
+            RowDocument::None | RowDocument::Unread(_) => &[],
             RowDocument::InBatch(batch, i) => batch.document(i),
             // Without a document the entry is damaged, which no bytes are as well.
             RowDocument::InIndex(batch, i) => batch.document(i).unwrap_or_default(),
@@ -55,7 +78,7 @@ impl<'r> RowDocument<'r> {
     /// The bytes, kept beyond the row; shared where the batch shares them.
     pub(crate) fn to_bytes(self) -> Bytes {
         match self {
-            RowDocument::None => Bytes::new(),
+            RowDocument::None | RowDocument::Unread(_) => Bytes::new(),
             RowDocument::InBatch(batch, i) => batch.document_bytes(i),
             RowDocument::InIndex(batch, i) => batch.document_bytes(i).unwrap_or_default(),
             RowDocument::Shared(bytes) => bytes.clone(),
@@ -73,7 +96,15 @@ impl<'r> RowDocument<'r> {
 
     /// True when there is one, read or carried along.
     pub(crate) fn is_some(self) -> bool {
-        !matches!(self, RowDocument::None)
+        !matches!(self, RowDocument::None | RowDocument::Unread(_))
+    }
+
+    /// The rows that come behind one whose document is not read.
+    pub(crate) fn upcoming(self) -> Option<Upcoming<'r>> {
+        match self {
+            RowDocument::Unread(upcoming) => Some(upcoming),
+            _ => None,
+        }
     }
 }
 

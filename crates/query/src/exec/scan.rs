@@ -16,8 +16,8 @@ use wire::ErrorCode;
 
 /// Rows of the first batch; each later one is four times larger.
 const FIRST_BATCH_ROWS: usize = 16;
-const BATCH_ROWS_MAX: usize = 256;
-const BATCH_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const BATCH_ROWS_MAX: usize = 256;
+pub(crate) const BATCH_BYTES_MAX: usize = 256 * 1024;
 
 /// The limits of a scan's next batch: small first, because most queries stop early.
 pub(crate) struct GrowingBatch(usize);
@@ -25,6 +25,11 @@ pub(crate) struct GrowingBatch(usize);
 impl GrowingBatch {
     pub(crate) fn new() -> Self {
         Self(FIRST_BATCH_ROWS)
+    }
+
+    /// Has the next batch hold all of so many rows, if it can.
+    pub(crate) fn grow_to(&mut self, rows: u64) {
+        self.0 = (rows.min(BATCH_ROWS_MAX as u64) as usize).max(self.0);
     }
 
     pub(crate) fn next(&mut self) -> FillLimits {

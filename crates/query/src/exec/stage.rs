@@ -9,6 +9,8 @@ use super::context::Run;
 use super::row::Row;
 use super::{blocking, filter, index_scan, merge, near, scan, text};
 use crate::QueryError;
+use crate::matcher::Matcher;
+use std::sync::Arc;
 
 /// What a receiver of rows says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,11 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
+    /// A FETCH over `input`.
+    pub(crate) fn fetch(input: Stage, filter: Option<Arc<Matcher>>) -> Self {
+        Stage::Fetch(Box::new(filter::Fetch::new(input, filter)))
+    }
+
     /// Pushes rows into `receive`. See the module.
     pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
         match self {
@@ -92,6 +99,7 @@ impl Stage {
             Stage::CollectionScan(stage) => stage.save(),
             Stage::IndexScan(stage) => stage.save(),
             Stage::TextOr(stage) => stage.save(),
+            Stage::Fetch(stage) => stage.save(),
             _ => self.inputs_mut().into_iter().for_each(Stage::save),
         }
     }

@@ -106,7 +106,7 @@ impl TextOr {
             ..
         } = self;
         while let Some(input) = inputs.get_mut(*current) {
-            let ran = input.run(run, &mut |row| {
+            let mut receive = |row: Row<'_>| {
                 counters.works += 1;
                 let Some(key) = row.key else {
                     return Ok(Flow::Continue);
@@ -118,7 +118,8 @@ impl TextOr {
                     memory.grow(run.evaluation, RECORD_BYTES)?;
                 }
                 Ok(Flow::Continue)
-            })?;
+            };
+            let ran = run.wanting(u64::MAX, || input.run(run, &mut receive))?;
             if ran != Ran::Exhausted {
                 return Ok(ran);
             }

@@ -110,8 +110,10 @@ pub(crate) fn race(
     while turn <= LAST_TURN_ROWS {
         let mut best: Option<(u64, usize)> = None;
         for (i, runner) in runners.iter_mut().enumerate().filter(|(_, runner)| !runner.has_failed) {
-            let run = Run::with_budget(context, &view, guard, &evaluation, turn);
             let results = &mut runner.results;
+            let run = Run::new(context, &view, guard, &evaluation)
+                .looking_at(turn)
+                .giving(RESULTS_MAX.saturating_sub(*results));
             let ran = runner.stage.run(&run, &mut |_| {
                 *results += 1;
                 Ok(if *results >= RESULTS_MAX {
@@ -168,7 +170,9 @@ pub(crate) fn try_cached(
     let mut left = rows_of_trial(works);
     loop {
         let view = context.data().view()?;
-        let run = Run::with_budget(context, &view, guard, &evaluation, left);
+        let run = Run::new(context, &view, guard, &evaluation)
+            .looking_at(left)
+            .giving(results_max.saturating_sub(held.len() as u64));
         let ran = stage.run(&run, &mut |row| {
             held.push(&row, &evaluation)?;
             let is_enough = held.len() as u64 >= results_max || held.bytes() >= HELD_BYTES_MAX;

@@ -25,7 +25,7 @@ use super::wildcard;
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::exec::blocking::Sort;
-use crate::exec::filter::{Fetch, Limit, Project, Shape, Skip};
+use crate::exec::filter::{Limit, Project, Shape, Skip};
 use crate::exec::index_scan::{IndexScan, ScanKind};
 use crate::exec::key_document::{KeyDocument, holds_fields};
 use crate::exec::known::RowMetadata;
@@ -538,16 +538,9 @@ impl Planner<'_> {
             let scan = IndexScan::new(access.index.clone(), bounds.clone(), direction, kind, once(access));
             scan.on_path(access.wildcard.as_ref())
         };
-        let fetch = |input: Stage, filter: Option<Arc<Matcher>>| -> Stage {
-            Stage::Fetch(Box::new(Fetch {
-                input,
-                filter,
-                counters: StageCounters::default(),
-            }))
-        };
         let with_documents = |mut scan: IndexScan, filter: Option<Arc<Matcher>>| -> Stage {
             if !scan.gives_documents() {
-                return fetch(Stage::IndexScan(Box::new(scan)), filter);
+                return Stage::fetch(Stage::IndexScan(Box::new(scan)), filter);
             }
             scan.filter = filter;
             Stage::IndexScan(Box::new(scan))
@@ -615,9 +608,9 @@ impl Planner<'_> {
                 });
                 let stage = Stage::Or(Box::new(Or::new(inputs.collect())));
                 match own {
-                    Some(own) => fetch(stage, own.beside),
+                    Some(own) => Stage::fetch(stage, own.beside),
                     None if counts_keys || all_give_documents => stage,
-                    None => fetch(stage, filter.clone()),
+                    None => Stage::fetch(stage, filter.clone()),
                 }
             }
             Source::Merge(merged) => {
@@ -637,7 +630,7 @@ impl Planner<'_> {
                     let input = with_documents(scan, Some(filter.clone()));
                     match &own.beside {
                         // Before the merge, which remembers each record that it is given.
-                        Some(beside) => fetch(input, Some(beside.clone())),
+                        Some(beside) => Stage::fetch(input, Some(beside.clone())),
                         None => input,
                     }
                 });

@@ -12,10 +12,9 @@ use super::predicate::Predicate;
 use super::query::{Order, Wish};
 use super::wildcard;
 use crate::QueryError;
-use crate::exec::filter::Fetch;
 use crate::exec::index_scan::{IndexScan, ScanKind};
 use crate::exec::merge::Or;
-use crate::exec::stage::{Stage, StageCounters};
+use crate::exec::stage::Stage;
 use crate::exec::text::{TextMatch, TextOr, TextOrder};
 use crate::matcher::text::no_index;
 use crate::matcher::{MatchExpr, Matcher, TextTest, text_in};
@@ -232,7 +231,7 @@ impl Planner<'_> {
                 Stage::TextOr(Box::new(TextOr::new(scans, filter, order, text.test.clone())))
             }
             () if query.count_only && is_answered && filter.is_none() => one_or_all(scans),
-            () => fetch(one_or_all(scans), filter),
+            () => Stage::fetch(one_or_all(scans), filter),
         };
         self.matched(input, text)
     }
@@ -259,7 +258,7 @@ impl Planner<'_> {
                         let test = text.test.clone();
                         Stage::TextOr(Box::new(TextOr::new(scans, None, TextOrder::Any, test)))
                     }
-                    () => fetch(one_or_all(scans), None),
+                    () => Stage::fetch(one_or_all(scans), None),
                 };
                 self.matched(input, text)
             }
@@ -271,7 +270,7 @@ impl Planner<'_> {
             }
         };
         let union = Or::new(branches.iter().map(input).collect());
-        fetch(Stage::Or(Box::new(union)), self.query.filter.clone())
+        Stage::fetch(Stage::Or(Box::new(union)), self.query.filter.clone())
     }
 }
 
@@ -280,12 +279,4 @@ fn one_or_all(mut scans: Vec<Stage>) -> Stage {
         1 => scans.remove(0),
         _ => Stage::Or(Box::new(Or::new(scans))),
     }
-}
-
-fn fetch(input: Stage, filter: Option<Arc<Matcher>>) -> Stage {
-    Stage::Fetch(Box::new(Fetch {
-        input,
-        filter,
-        counters: StageCounters::default(),
-    }))
 }
