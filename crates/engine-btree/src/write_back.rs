@@ -14,6 +14,7 @@ mod unflushed;
 use crate::cache::PageCache;
 use crate::catalog::Catalog;
 use crate::counters::Counters;
+use crate::cutting::Measured;
 use crate::foundation::Foundation;
 use crate::large_values::LargeValues;
 use crate::leaf::Leaf;
@@ -271,7 +272,11 @@ impl PageWriter<'_> {
         };
         // An error is told when the leaf is written.
         if let (Ok(in_sections), Ok(whole)) = (bytes_of(true), bytes_of(false)) {
-            tree.cutting.note(in_sections, whole);
+            tree.cutting.note(Measured {
+                raw: self.leaf.raw.len() as u64,
+                in_sections: in_sections as u64,
+                whole: whole as u64,
+            });
         }
     }
 
