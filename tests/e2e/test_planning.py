@@ -131,6 +131,15 @@ def test_no_document_is_read_that_is_not_wanted(server, client, db):
     assert [next(cursor)["n"] for _ in range(50)] == up[:50]
     cursor.close()
     assert before is None or gets() - before == 60
+    # Of points of a unique index each is a look-up, and its document another.
+    points = {"_id": {"$in": list(range(0, count, 10))}}
+    found = order[::10]
+    reads(found[:25], 50, lambda: db.c.find(points).sort("_id", 1).limit(25))
+    reads(found[::-1][:60], 120, lambda: db.c.find(points).sort("_id", -1).limit(60))
+    for batch in (30, 77, 1000):
+        reads(found, 600, lambda: db.c.find(points).sort("_id", 1).batch_size(batch))
+    # Two are looked up, and then, as none is there, all others.
+    reads(order[:20:10], 6 + 2, lambda: db.c.find({"_id": {"$in": [0, 10, -1, -2, -3, 20]}}).sort("_id", 1).limit(2))
     # Between other ranges, where entries are jumped over.
     some = {"n": {"$in": up[::10]}}
     reads(up[::10][:25], 25, lambda: db.c.find(some).sort("n", 1).limit(25))

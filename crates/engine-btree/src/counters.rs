@@ -60,6 +60,8 @@ pub(crate) struct Counters {
     pub(crate) delays: Counter,
     pub(crate) delay_us: Counter,
     pub(crate) prefetched: Counter,
+    /// Single blocks that the system was told of before they were read.
+    pub(crate) expected: Counter,
     pub(crate) snapshots: Counter,
     pub(crate) relocated: Counter,
     pub(crate) written_behind: Counter,

@@ -39,6 +39,7 @@ mod durable_audit;
 mod engine_impl;
 mod evict_inner;
 mod eviction;
+mod expect;
 mod fill;
 #[cfg(test)]
 mod fixture;

@@ -109,16 +109,10 @@ impl Pages {
         self.store.expect_read(tree.shape.volume, sectors);
     }
 
-    /// Tells the system that a leaf's rows will be read soon, where they are on disk and not in memory as a compressed
-    /// block.
-    pub(crate) fn expect_base(&self, tree: &Tree, leaf: &Leaf) {
-        let Base::OnDisk(address) = leaf.view.load(&rcu::pin()).base else {
-            return;
-        };
-        let volume = tree.shape.volume;
-        if !self.cache.has_block(&(volume, address)) {
-            self.store.expect_block(volume, &address);
-        }
+    /// Tells the system of a block that will be read soon, before others that it is told of as well.
+    pub(crate) fn expect_block(&self, tree: &Tree, address: BlockAddr) {
+        self.counters.expected.add(1);
+        self.store.expect_block(tree.shape.volume, &address);
     }
 
     /// An error that says that a block, or what refers to it, cannot be right; `address` where that is known.

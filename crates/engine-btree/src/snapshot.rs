@@ -112,6 +112,12 @@ impl Snapshot for BtreeSnapshot {
         self.checked(self.look_up(table, key))
     }
 
+    fn expect(&self, table: TableId, keys: &[&[u8]]) {
+        if let Ok(table) = self.table(table) {
+            self.side.pages.expect_keys(&table.tree, keys);
+        }
+    }
+
     fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         self.side.status.check_running()?;
         let table = self.checked(self.table(table))?;

@@ -92,6 +92,7 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("cache.pagesEvicted", counters.pages_evicted.get()),
         ("cache.innerPagesEvicted", counters.inner_evicted.get()),
         ("cache.pagesReadAhead", counters.prefetched.get()),
+        ("cache.pagesExpected", counters.expected.get()),
         ("cache.buffersMerged", counters.buffers_merged.get()),
         ("tree.folds", counters.consolidations.get()),
         ("tree.foldsInBackground", counters.consolidations_queued.get()),

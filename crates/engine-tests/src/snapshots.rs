@@ -13,7 +13,35 @@ tests![
     a_snapshot_outlives_the_callers_handle_of_the_engine,
     old_versions_go_when_nobody_sees_them,
     a_snapshot_that_holds_too_much_is_ended_or_lasts,
+    what_is_expected_is_as_before,
 ];
+
+/// Keys that a snapshot is told of are read as they are: those that are there, others, and those of no table.
+fn what_is_expected_is_as_before(fixture: &dyn Fixture) {
+    let (mut driver, _site) = fresh(fixture);
+    driver.commit(|batch| (0..3000).for_each(|number| batch.put(TABLE, key(number * 2), vec![number as u8; 300])));
+    driver.engine.checkpoint().unwrap();
+    driver.commit(|batch| (0..300).for_each(|number| batch.put(TABLE, key(number * 20), vec![7; 30])));
+    let snapshot = driver.snapshot();
+    driver.commit(|batch| (0..300).for_each(|number| batch.delete(TABLE, key(number * 20))));
+    let expected = scan(&snapshot, TABLE, KeyRange::all(), Direction::Forward);
+    for step in [1, 7, 500, 6000] {
+        let keys: Vec<_> = (0..6100).step_by(step).map(key).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        for table in [TABLE, engine::TableId(987_654)] {
+            snapshot.expect(table, &keys);
+            snapshot.expect(table, &[]);
+        }
+        for wanted in keys {
+            let row = expected.binary_search_by(|(key, _)| key[..].cmp(wanted)).ok();
+            assert_eq!(
+                snapshot.get(TABLE, wanted).unwrap().as_deref(),
+                row.map(|row| &expected[row].1[..])
+            );
+        }
+    }
+    assert_eq!(scan(&snapshot, TABLE, KeyRange::all(), Direction::Forward), expected);
+}
 
 fn a_snapshot_does_not_change(fixture: &dyn Fixture) {
     let (mut driver, _site) = fresh(fixture);

@@ -76,6 +76,10 @@ impl Snapshot for OverlaySnapshot {
         }
     }
 
+    fn expect(&self, table: TableId, keys: &[&[u8]]) {
+        self.base.expect(table, keys);
+    }
+
     fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         let base = known(self.base.clone().cursor(table, range.clone(), direction))?;
         let changed = self.rows.get(&table);

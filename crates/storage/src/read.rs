@@ -6,7 +6,7 @@
 //! remember the last position, drop the cursor, and open a new one after it: nothing stays pinned.
 
 use crate::index_rows::{RowShape, RowValue, row_owner};
-use crate::record::{NUMBER_BYTES, append_at_end, split_from_end};
+use crate::record::{NUMBER_BYTES, RecordKey, append_at_end, split_from_end};
 use crate::{Collection, Index, RecordId, RecordIds, StorageError};
 use bytes::Bytes;
 use engine::{Cursor, Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
@@ -41,6 +41,13 @@ impl ReadView {
         Ok(self.snapshot.get(collection.table(), &id.to_key())?)
     }
 
+    /// Says which documents will be read next, in rising order: see [`Snapshot::expect`].
+    pub fn expect_records<'i>(&self, collection: &Collection, ids: impl Iterator<Item = &'i RecordId>) {
+        let keys: Vec<RecordKey<'_>> = ids.map(RecordId::to_key).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+        self.snapshot.expect(collection.table(), &keys);
+    }
+
     /// The record that an index with unique rows (`_id_` and a clustered one included) has for an encoded key: one
     /// look-up.
     pub fn find_unique(&self, index: &Index, key: &[u8]) -> Result<Option<RecordId>, StorageError> {
@@ -48,6 +55,35 @@ impl ReadView {
             None => Ok(None),
             Some(value) => unique_owner(index, key, &value).map(Some),
         }
+    }
+
+    /// Clears `batch` and appends the entries that an index with unique rows has under some keys, in their order, which
+    /// is that of the index in a `direction`.
+    pub fn index_entries_at(
+        &self,
+        index: &Index,
+        keys: &mut [&[u8]],
+        direction: Direction,
+        batch: &mut IndexBatch,
+    ) -> Result<(), StorageError> {
+        debug_assert!(index.has_unique_rows(), "a key is all that a row's begins with");
+        batch.shape = RowShape::of(index);
+        batch.rows.clear();
+        let backwards = direction == Direction::Reverse;
+        if backwards {
+            keys.reverse();
+        }
+        debug_assert!(keys.is_sorted(), "in the order of the index");
+        self.snapshot.expect(index.table(), keys);
+        if backwards {
+            keys.reverse();
+        }
+        for key in keys {
+            if let Some(value) = self.snapshot.get(index.table(), key)? {
+                batch.rows.push_shared(key, value);
+            }
+        }
+        Ok(())
     }
 
     /// A cursor over documents in record-id order, which is insertion order, in a clustered collection that of `_id`.

@@ -104,6 +104,8 @@ impl DocumentsAhead {
         self.order.clear();
         self.order.extend(0..rows.len());
         self.order.sort_unstable_by(|a, b| rows[*a].id.cmp(&rows[*b].id));
+        run.view
+            .expect_records(run.collection, self.order.iter().map(|place| &rows[*place].id));
         let (mut read, mut bytes) = (0, 0);
         for place in &self.order {
             if bytes >= BATCH_BYTES_MAX {

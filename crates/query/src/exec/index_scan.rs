@@ -8,14 +8,14 @@
 use super::context::Run;
 use super::record_set::RecordSet;
 use super::row::{Row, RowDocument, RowKey, Upcoming, as_document};
-use super::scan::GrowingBatch;
+use super::scan::{BATCH_ROWS_MAX, GrowingBatch};
 use super::stage::{Flow, Ran, Receiver, StageCounters};
 use crate::QueryError;
 use crate::matcher::Matcher;
 use crate::plan::access::multikey_bits;
 use crate::plan::encode::{field_is_missing, value_length};
 use crate::plan::index_bounds::{Check, IndexBounds};
-use crate::plan::interval::successor;
+use crate::plan::interval::{Intervals, successor};
 use crate::plan::wildcard::WildcardPath;
 use engine::{Direction, KeyRange};
 use std::ops::Bound;
@@ -41,6 +41,53 @@ enum Resume {
     At(Vec<u8>),
 }
 
+/// The values that a scan looks up one by one, where it has nothing but these and each is in one entry at most: several
+/// entries are read at once then, and so are their documents.
+struct Points {
+    values: Intervals,
+    /// So many have been asked for, in the direction of the scan.
+    asked: usize,
+    /// So many are done with: what there is under them was given.
+    done: usize,
+}
+
+impl Points {
+    /// `None` where the index, or the bounds, are other ones.
+    fn of(index: &Index, bounds: &IndexBounds, kind: ScanKind) -> Option<Self> {
+        let [values] = bounds.fields() else { return None };
+        let is_plain = kind == ScanKind::Entries && !index.is_clustered() && !index.clustering();
+        let is_whole_key = index.pattern().fields().len() == 1 && index.has_unique_rows();
+        (is_plain && is_whole_key && values.all_points() && values.list().len() > 1).then(|| Self {
+            values: values.clone(),
+            asked: 0,
+            done: 0,
+        })
+    }
+
+    /// The next ones, `rows_max` at most.
+    fn next(&mut self, rows_max: usize, direction: Direction) -> Vec<&[u8]> {
+        let list = self.values.list();
+        let start = self.asked;
+        self.asked = list.len().min(start + rows_max);
+        let point = |place: usize| match direction {
+            Direction::Forward => list[place].start(),
+            Direction::Reverse => list[list.len() - 1 - place].start(),
+        };
+        (start..self.asked).map(point).collect()
+    }
+
+    /// All up to the one of this key are done with, and those behind it are asked for again.
+    fn rest_at(&mut self, key: &[u8], direction: Direction) {
+        let list = self.values.list();
+        let place = list.partition_point(|value| value.start() < key);
+        self.done = match direction {
+            Direction::Forward => place + 1,
+            Direction::Reverse => list.len() - place,
+        };
+        self.asked = self.done;
+    }
+}
+
 /// See the module.
 pub(crate) struct IndexScan {
     pub(crate) index: Arc<Index>,
@@ -53,6 +100,7 @@ pub(crate) struct IndexScan {
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
     check: bool,
+    points: Option<Points>,
     seen: Option<RecordSet>,
     resume: Resume,
     cursor: Option<IndexCursor>,
@@ -74,6 +122,7 @@ impl IndexScan {
     ) -> Self {
         Self {
             check: bounds.needs_check(),
+            points: Points::of(&index, &bounds, kind),
             index,
             bounds,
             direction,
@@ -121,18 +170,40 @@ impl IndexScan {
         Ok(())
     }
 
-    /// False when the range has no more entries.
-    fn refill(&mut self, run: &Run<'_>) -> Result<bool, QueryError> {
+    /// `None` when the range has no more entries. Else how many points have none: the batch may be empty then. `left`
+    /// rows are wanted yet, if those before, of this run, were not `dropped` above.
+    fn refill(&mut self, run: &Run<'_>, left: u64, dropped: bool) -> Result<Option<usize>, QueryError> {
+        if let Some(points) = &mut self.points {
+            if self.next > 0 {
+                points.done = points.asked;
+            }
+            // Each is a read of its own.
+            let rows_min = match dropped {
+                true => self.batch_size.next().rows_max,
+                false => 1,
+            };
+            let rows_max = left.clamp(rows_min as u64, BATCH_ROWS_MAX as u64) as usize;
+            let mut keys = points.next(rows_max, self.direction);
+            run.view
+                .index_entries_at(&self.index, &mut keys, self.direction, &mut self.batch)?;
+            let (asked, found) = (keys.len(), self.batch.len());
+            (self.next, self.checked) = (0, found);
+            self.counters.seeks += asked as u64;
+            if found == 0 {
+                points.done = points.asked;
+            }
+            return Ok((asked > 0).then(|| asked - found));
+        }
         let reopened = self.cursor.is_none();
         if reopened {
             self.open(run)?;
         }
         (self.next, self.checked) = (0, 0);
         let Some(cursor) = self.cursor.as_mut() else {
-            return Ok(false);
+            return Ok(None);
         };
         if !cursor.fill(&mut self.batch, self.batch_size.next())? {
-            return Ok(false);
+            return Ok(None);
         }
         if !self.check {
             self.checked = self.batch.len();
@@ -143,7 +214,7 @@ impl IndexScan {
         {
             self.next = 1;
         }
-        Ok(true)
+        Ok(Some(0))
     }
 
     fn check(&self, entry: usize) -> Check {
@@ -218,13 +289,26 @@ impl IndexScan {
             return Ok(Ran::Exhausted);
         }
         let gives_documents = self.gives_documents();
-        if !self.check && self.kind == ScanKind::Entries {
+        if self.kind == ScanKind::Entries && !self.check {
             self.batch_size.grow_to(run.wanted());
         }
+        let (mut dropped, mut was_due) = (false, false);
+        let given_before = self.counters.advanced;
         loop {
-            if self.next >= self.batch.len() && !self.refill(run)? {
-                self.counters.exhausted = true;
-                return Ok(Ran::Exhausted);
+            if self.next >= self.batch.len() {
+                let left = run.wanted().saturating_sub(self.counters.advanced - given_before);
+                let Some(absent) = self.refill(run, left, dropped)? else {
+                    self.counters.exhausted = true;
+                    return Ok(Ran::Exhausted);
+                };
+                dropped = true;
+                for _ in 0..absent {
+                    self.counters.works += 1;
+                    was_due |= run.tick()?;
+                }
+                if was_due && self.batch.is_empty() {
+                    return Ok(Ran::Yield);
+                }
             }
             while self.next < self.batch.len() {
                 let i = self.next;
@@ -234,7 +318,7 @@ impl IndexScan {
                     true => self.counters.docs_examined += 1,
                     false => self.counters.keys_examined += 1,
                 }
-                let due = run.tick()?;
+                let due = run.tick()? | std::mem::take(&mut was_due);
                 if i >= self.checked {
                     match self.check(i) {
                         Check::Inside => self.check_ahead(i),
@@ -313,7 +397,12 @@ impl IndexScan {
     }
 
     pub(crate) fn save(&mut self) {
-        if self.next > 0 && self.next <= self.batch.len() {
+        if let Some(points) = &mut self.points {
+            match self.next.checked_sub(1) {
+                Some(last) if last < self.batch.len() => points.rest_at(self.batch.key(last), self.direction),
+                _ => points.asked = points.done,
+            }
+        } else if self.next > 0 && self.next <= self.batch.len() {
             self.resume = Resume::After(self.batch.key(self.next - 1).to_vec(), self.batch.id(self.next - 1));
         }
         self.cursor = None;

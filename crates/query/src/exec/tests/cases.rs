@@ -658,3 +658,71 @@ fn deleted_records_do_not_stop_a_scan() {
     );
     assert_eq!(documents.len() + rest.len(), 10 + 31);
 }
+
+#[test]
+fn points_of_a_unique_index_are_given_once_in_order() {
+    const COUNT: i32 = 30_000;
+    let fixture = Fixture::new(3);
+    fixture.create("c", empty());
+    let unique = rawdoc! { "unique": true };
+    fixture.index("c", rawdoc! { "u": -1 }, unique).expect("indexed");
+    // Every third is not there, or not yet.
+    for i in (0..COUNT).filter(|i| i % 3 != 1) {
+        let document = rawdoc! { "_id": i, "u": (i * 7919) % COUNT, "even": i % 2 == 0 };
+        fixture.insert("c", &document).expect("inserted");
+    }
+    let asked: Vec<i32> = (0..COUNT).filter(|i| i % 2 == 0 || i % 5 == 0).collect();
+    let of_ids = rawdoc! { "_id": { "$in": bson::RawArrayBuf::from_iter(asked.iter().copied()) } };
+    let of_values = rawdoc! { "u": { "$in": bson::RawArrayBuf::from_iter(asked.iter().copied()) } };
+    for (filter, field) in [(&of_ids, "_id"), (&of_values, "u")] {
+        for (direction, is_even) in [(1, None), (-1, None), (1, Some(true)), (-1, Some(false))] {
+            let value = |id: i32| if field == "_id" { id } else { id * 7919 % COUNT };
+            let wanted = |id: &i32| is_even.is_none_or(|is_even| (id % 2 == 0) == is_even);
+            let ids = (0..COUNT).filter(|i| i % 3 != 1).filter(wanted);
+            let mut expected: Vec<i32> = ids
+                .map(value)
+                .filter(|value| asked.binary_search(value).is_ok())
+                .collect();
+            expected.sort_unstable();
+            if direction < 0 {
+                expected.reverse();
+            }
+            let mut filter = filter.clone();
+            if let Some(is_even) = is_even {
+                filter.append(bson::raw::cstr!("even"), is_even);
+            }
+            let sort = RawDocumentBuf::try_from(&doc! { field: direction }).expect("a sort");
+            let request = FindRequest {
+                sort: Some(&sort),
+                ..FindRequest::new(ns("c"), &filter)
+            };
+            assert_eq!(stages(&winning(&fixture, &request)), "FETCH/IXSCAN");
+            for (batch, enough) in [(1, 300), (7, 1500), (3000, usize::MAX), (usize::MAX, usize::MAX)] {
+                let mut executor = start(&fixture, &request);
+                let mut found = Vec::new();
+                while fixture.batch(&mut executor, batch, &mut found) == ExecState::More && found.len() < enough {}
+                let found: Vec<i32> = found.iter().map(|found| found.get_i32(field).expect("there")).collect();
+                assert_eq!(
+                    found,
+                    expected[..found.len()],
+                    "{field} {direction} {is_even:?} {batch}"
+                );
+                assert!(found.len() == expected.len() || found.len() >= enough);
+            }
+        }
+    }
+    // What changes behind a cursor's place is seen, as in a walk; what goes before it is given, or is not.
+    let request = FindRequest::new(ns("c"), &of_ids);
+    let mut executor = start(&fixture, &request);
+    let mut found = Vec::new();
+    fixture.batch(&mut executor, 10, &mut found);
+    let last = found[9].get_i32("_id").expect("an id");
+    for i in (last + 1..last + 200).filter(|i| i % 3 == 1) {
+        fixture.insert("c", &rawdoc! { "_id": i, "u": -i }).expect("inserted");
+    }
+    while fixture.batch(&mut executor, 10, &mut found) == ExecState::More && found.len() < 200 {}
+    let found: Vec<i32> = found.iter().map(|found| found.get_i32("_id").expect("an id")).collect();
+    let there = |i: &&i32| *i % 3 != 1 || (last + 1..last + 200).contains(*i);
+    let expected: Vec<i32> = asked.iter().filter(there).copied().collect();
+    assert_eq!(found, expected[..found.len()]);
+}
