@@ -100,13 +100,18 @@ def test_no_document_is_read_that_is_not_wanted(server, client, db):
     """Documents are read some at a time, in the order in which they lie, which the counts of reads must not show."""
     count = 3000
     order = [i * 7919 % count for i in range(count)]
-    db.c.insert_many([{"_id": i, "n": n, "m": [n, n + count], "even": n % 2 == 0} for i, n in enumerate(order)])
-    for key in ("n", "m", [("even", 1), ("n", 1)]):
+    db.c.insert_many([{"_id": i, "n": n, "other": n, "m": [n, n + 0.1, n + 0.2], "far": [n, n + count, n + 2 * count], "even": n % 2 == 0} for i, n in enumerate(order)])
+    for key in ("n", "m", "far", "other", [("even", 1), ("n", 1)]):
         db.c.create_index(key)
 
     def gets():
         engine = client.admin.command("serverStatus")["tenon"]["engine"]
         return engine["reads"]["gets"] if "reads" in engine else None
+
+    def open_cursors():
+        return client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"]
+
+    open_before = open_cursors()
 
     def reads(expected, examined, query):
         """Runs a query; checks what it finds, and what it reads on an engine that tells."""
@@ -114,7 +119,7 @@ def test_no_document_is_read_that_is_not_wanted(server, client, db):
         assert [document["n"] for document in query()] == expected
         if before is not None:
             assert gets() - before == examined
-        assert client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"] == 0
+        assert open_cursors() == open_before
 
     up, down = list(range(count)), list(range(count))[::-1]
     everything = {"n": {"$gte": 0}}
@@ -152,10 +157,21 @@ def test_no_document_is_read_that_is_not_wanted(server, client, db):
     # A filter on documents: a hundred are wanted, and half of them are not these.
     odd = {"n": {"$gte": 0}, "even": {"$ne": True}}
     reads(up[1::2][:100], 200, lambda: db.c.find(odd).hint("n_1").sort("n", 1).limit(100))
-    # Each record has two entries, and is given once.
-    several = {"m": {"$gte": 0, "$lt": 2 * count}}
-    reads(up[:64], 64, lambda: db.c.find(several).hint("m_1").limit(64))
-    assert sorted(d["n"] for d in db.c.find(several).hint("m_1")) == up
+    # Each record has three entries, and is given and read once: side by side, and far apart.
+    for field, few in (("m", 64), ("far", 10)):
+        several = {field: {"$gte": 0}}
+        assert sorted(d["n"] for d in db.c.find(several).hint(f"{field}_1")) == up
+        before = gets()
+        assert [d["n"] for d in db.c.find(several).hint(f"{field}_1").limit(few)] == up[:few]
+        assert before is None or gets() - before == few
+        before = gets()
+        assert len(list(db.c.find(several).hint(f"{field}_1").batch_size(500))) == count
+        assert before is None or gets() - before == count
+    # Of a union the second branch finds half of the records again.
+    union = {"$or": [{"n": {"$lt": 200}}, {"other": {"$lt": 300}}]}
+    before = gets()
+    assert sorted(d["n"] for d in db.c.find(union)) == up[:300]
+    assert before is None or gets() - before == 300
     # Writers take few at first.
     before = gets()
     assert db.c.find_one_and_update(everything, {"$set": {"x": 1}}, sort=[("n", 1)])["n"] == 0

@@ -67,7 +67,7 @@ impl ReadScratch {
     }
 
     /// The raw bytes of the block at `addr`, where that is the one of which [`BlockStore::read_sections_with`] has
-    /// decompressed all, as one section, and the buffer has not served for another since.
+    /// decompressed all, and the buffer has not served for another since.
     pub fn last_whole(&self, volume: VolumeId, addr: &BlockAddr) -> Option<&[u8]> {
         let (of_volume, of_addr, bytes) = self.whole?;
         (of_volume == volume && of_addr == *addr).then(|| &self.raw[..bytes])

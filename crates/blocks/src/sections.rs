@@ -112,12 +112,22 @@ pub(crate) fn decompress(
     if header.sections == 0 {
         return decompress_one(header.codec, stored, decompressor, raw);
     }
-    let (entries, mut stored) = split(header, stored)?;
-    let mut raw = raw;
+    let (entries, stored) = split(header, stored)?;
+    decompress_each(header.codec, entries, stored, decompressor, raw)
+}
+
+/// Fills `raw` with what the sections of these lengths decompress to.
+fn decompress_each(
+    codec: Codec,
+    entries: &[Entry],
+    mut stored: &[u8],
+    decompressor: &mut Decompressor,
+    mut raw: &mut [u8],
+) -> std::result::Result<(), Mismatch> {
     for (raw_bytes, stored_bytes) in entries.iter().map(lengths_of) {
         let (section, raw_after) = raw.split_at_mut(raw_bytes);
         let (bytes, stored_after) = stored.split_at(stored_bytes);
-        decompress_one(codec_of(header.codec, bytes, raw_bytes), bytes, decompressor, section)?;
+        decompress_one(codec_of(codec, bytes, raw_bytes), bytes, decompressor, section)?;
         (raw, stored) = (raw_after, stored_after);
     }
     Ok(())
@@ -132,7 +142,7 @@ pub struct Sections<'b> {
     entries: &'b [Entry],
     stored: &'b [u8],
     buffer: &'b mut Vec<u8>,
-    /// Bytes of it that are all of a block that is one section.
+    /// So many bytes of it are all raw bytes of the block.
     whole_bytes: Option<usize>,
     decompressor: &'b mut Decompressor,
 }
@@ -160,7 +170,7 @@ impl<'b> Sections<'b> {
         })
     }
 
-    /// So many bytes of the buffer are all raw bytes of the block, which is one section.
+    /// So many bytes of the buffer are all raw bytes of the block, if they are.
     pub(crate) fn whole_bytes(&self) -> Option<usize> {
         self.whole_bytes
     }
@@ -169,6 +179,23 @@ impl<'b> Sections<'b> {
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(&self) -> usize {
         self.entries.len().max(1)
+    }
+
+    /// The raw bytes of all, without the label.
+    pub fn get_all(&mut self) -> Result<&[u8]> {
+        if self.entries.is_empty() {
+            return self.get(0);
+        }
+        let raw_bytes = self.header.raw_bytes as usize;
+        if self.buffer.len() < raw_bytes {
+            self.buffer.resize(raw_bytes, 0);
+        }
+        let raw = &mut self.buffer[..raw_bytes];
+        decompress_each(self.header.codec, self.entries, self.stored, self.decompressor, raw)
+            .map_err(|mismatch| damaged(self.volume, self.header.sector, mismatch))?;
+        let bytes = self.header.content_bytes();
+        self.whole_bytes = Some(bytes);
+        Ok(&self.buffer[..bytes])
     }
 
     /// The raw bytes of one; of the last one of all without the label. Panics past the end.
@@ -196,6 +223,7 @@ impl<'b> Sections<'b> {
         decompress_one(codec, stored, self.decompressor, raw)
             .map_err(|mismatch| damaged(self.volume, self.header.sector, mismatch))?;
         let bytes = raw_bytes.min(content_bytes);
+        // Another section has gone with what was there.
         self.whole_bytes = self.entries.is_empty().then_some(bytes);
         Ok(&raw[..bytes])
     }

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// One leaf in so many is compressed both ways.
 const MEASURED_PART: u64 = 64;
 /// Sections may make blocks longer by one part in so many, whatever compression saves.
-const COST_PART: u64 = 20;
-/// By one part in so many where that is one part of what compression saves, or less.
-const COST_PART_MAX: u64 = 7;
+const SMALL_COST_PART: u64 = 20;
+/// They may by one part in so many,
+const LARGE_COST_PART: u64 = 7;
+/// where that is one part in so many, or less, of what compression saves.
 const SAVED_PART: u64 = 5;
 /// Once the sums are so large they are halved: what was measured long ago counts less and less.
 const SUM_MAX: u64 = 1 << 20;
@@ -47,13 +48,13 @@ impl Cutting {
         written.is_multiple_of(MEASURED_PART)
     }
 
-    /// Takes in how long a leaf's block is in sections, and how long without.
+    /// Takes in how long a leaf is, and its block in sections and without.
     pub(crate) fn note(&self, leaf: Measured) {
         let mut sums = self.sums.lock();
         sums.raw += leaf.raw.min(SUM_MAX);
         sums.in_sections += leaf.in_sections.min(SUM_MAX);
         sums.whole += leaf.whole.min(SUM_MAX);
-        while sums.raw.max(sums.in_sections) > SUM_MAX {
+        while sums.raw.max(sums.in_sections).max(sums.whole) > SUM_MAX {
             sums.raw /= 2;
             sums.in_sections /= 2;
             sums.whole /= 2;
@@ -61,7 +62,7 @@ impl Cutting {
         self.pays.store(sums.pays(), Ordering::Relaxed);
     }
 
-    /// Whether sections cost little; not before that was measured.
+    /// Whether sections cost less than they give; not before that was measured.
     pub(crate) fn pays(&self) -> bool {
         self.pays.load(Ordering::Relaxed)
     }
@@ -71,8 +72,8 @@ impl Measured {
     fn pays(&self) -> bool {
         let cost = self.in_sections.saturating_sub(self.whole);
         let saved = self.raw.saturating_sub(self.whole);
-        let is_small = cost * COST_PART <= self.whole;
-        let is_worth_it = cost * COST_PART_MAX <= self.whole && cost * SAVED_PART <= saved;
+        let is_small = cost * SMALL_COST_PART <= self.whole;
+        let is_worth_it = cost * LARGE_COST_PART <= self.whole && cost * SAVED_PART <= saved;
         self.whole > 0 && (is_small || is_worth_it)
     }
 }

@@ -63,6 +63,7 @@ mod read_ahead;
 mod readers;
 mod relocate;
 mod restructure;
+mod row_in_block;
 mod running;
 mod salvage;
 mod saved_deltas;

@@ -11,7 +11,7 @@ use crate::budget::Use;
 use crate::cache::PageCache;
 use crate::counters::Counters;
 use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, with_added};
-use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, LeafSearch, NewValue, PageDamage, decode_inner};
+use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, PageDamage, decode_inner};
 use crate::raw_leaf::{HeldStretch, RawLeaf, WalkMemory};
 use crate::running::RunningCheckpoint;
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
@@ -20,7 +20,7 @@ use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Sections, Sour
 use bytes::Bytes;
 use engine::{EngineError, EngineStatus, ErrorKind, Result, Seq};
 use rcu::Guard;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,15 +29,11 @@ use std::sync::Arc;
 const LOOKS_OF_CLIENT: usize = 64;
 /// Of the leaves that long walks read while memory is short, the blocks of one in so many stay.
 const WALKED_PART: u64 = 32;
-/// Rows that one read after the other takes of what is left of a decompressed block, at most.
-const TAKEN_FROM_LAST_MAX: u32 = 32;
 /// Leaves that one call of [`Pages::make_room`] looks at, at most.
 const ROOM_STEPS_MAX: usize = 64;
 
 thread_local! {
-    static SCRATCH: RefCell<ReadScratch> = RefCell::new(ReadScratch::default());
-    /// Rows that were taken from what is left there of the last block.
-    static TAKEN_FROM_LAST: Cell<u32> = const { Cell::new(0) };
+    pub(crate) static SCRATCH: RefCell<ReadScratch> = RefCell::new(ReadScratch::default());
 }
 
 /// See the module.
@@ -71,6 +67,10 @@ impl Pages {
             counters,
             directory,
         }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     pub(crate) fn cache(&self) -> &Arc<PageCache> {
@@ -328,7 +328,6 @@ impl Pages {
             Some(block) => BlockLookup::Warm(block),
             None => self.cache.look_up_block(&block_key),
         };
-        TAKEN_FROM_LAST.set(0);
         match found {
             BlockLookup::Hot => return None,
             BlockLookup::Warm(block) => {
@@ -359,20 +358,6 @@ impl Pages {
         })?;
         self.cache.put_block(block_key, block);
         Some(taken)
-    }
-
-    /// A row of a leaf on disk; see [`Pages::read_in_block`]. An operation often wants many rows of a leaf, one after
-    /// the other: what was decompressed for the first one is still there for the next.
-    fn look_up_in_block(&self, tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
-        if self.cache.budget().is_tight()
-            && let Some(found) = look_up_in_last(tree, address, key)
-        {
-            self.counters.read_from_last.add(1);
-            return Some(found);
-        }
-        self.read_in_block(tree, address, false, |sections| {
-            find_in_block(sections, key, &self.counters)
-        })
     }
 
     /// An inner node from disk.
@@ -603,48 +588,6 @@ impl Pages {
         self.cache
             .account(tree, -(leaf.overhead_bytes() as isize), -(state.delta_bytes as isize));
         true
-    }
-}
-
-/// A row of a leaf whose block this thread has decompressed last, as a whole. `None` where that is another one, and
-/// after some rows, so that a leaf that is read again and again is noticed.
-fn look_up_in_last(tree: &Tree, address: BlockAddr, key: &[u8]) -> Option<Found> {
-    let found = SCRATCH.with_borrow(|scratch| {
-        let raw = scratch.last_whole(tree.shape.volume, &address)?;
-        let Some(search) = LeafSearch::new(raw, key).ok()? else {
-            return Some(Found::Nothing);
-        };
-        Some(found_value(search.find_in_whole(raw).ok()?))
-    })?;
-    let taken = TAKEN_FROM_LAST.replace(TAKEN_FROM_LAST.get() + 1);
-    (taken < TAKEN_FROM_LAST_MAX).then_some(found)
-}
-
-/// A row of a leaf, from the sections of its block that it takes. `None` when something is wrong with them.
-fn find_in_block(sections: &mut Sections<'_>, key: &[u8], counters: &Counters) -> Option<Found> {
-    let block_sections = sections.len();
-    let front = sections.get(0).ok()?;
-    let front_bytes = front.len();
-    let Some(search) = LeafSearch::new(front, key).ok()? else {
-        return Some(Found::Nothing);
-    };
-    let (leaf_sections, number) = search.section();
-    let value = if block_sections == 1 {
-        search.find_in_whole(front)
-    } else if block_sections == 1 + leaf_sections && front_bytes == search.front_bytes() {
-        counters.read_in_part.add(1);
-        search.find_in_section(sections.get(1 + number).ok()?)
-    } else {
-        return None;
-    };
-    Some(found_value(value.ok()?))
-}
-
-fn found_value(value: Option<NewValue<'_>>) -> Found {
-    match value {
-        None => Found::Nothing,
-        Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
-        Some(NewValue::Large(large)) => Found::Elsewhere(Elsewhere::Large(Bytes::copy_from_slice(large.cell()))),
     }
 }
 

@@ -251,7 +251,7 @@ impl PageWriter<'_> {
         Ok(address)
     }
 
-    /// In sections where that costs little.
+    /// In sections where they cost less than they give.
     fn encode_leaf(&mut self, tree: &Tree, image: &LeafImage) {
         // The other codecs are there to save room, not time.
         let is_for_speed = matches!(codec_of(tree, BlockKind::Leaf).0, Codec::Snappy | Codec::Lz4);
@@ -270,7 +270,7 @@ impl PageWriter<'_> {
             self.leaf.encode(image, in_sections);
             writer.block_bytes(codec, level, &self.leaf.raw, &self.leaf.cuts)
         };
-        // An error is told when the leaf is written.
+        // An error is told when the leaf is written. What is left in the buffer is the leaf without sections.
         if let (Ok(in_sections), Ok(whole)) = (bytes_of(true), bytes_of(false)) {
             tree.cutting.note(Measured {
                 raw: self.leaf.raw.len() as u64,

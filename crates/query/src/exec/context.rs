@@ -201,7 +201,7 @@ impl<'a> Run<'a> {
 
     /// How many rows will be looked at before a yield, the one that was ticked for last among them, whatever the clock
     /// says.
-    pub(crate) fn rows_until_check(&self) -> u64 {
+    pub(crate) fn rows_until_yield_check(&self) -> u64 {
         let left = self.rows_left.get();
         if self.due.get() || left == 0 {
             return 1;
@@ -212,8 +212,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How many rows the stage that runs is to give before it is told to stop. Those that it gives meanwhile are among
-    /// them.
+    /// How many rows the stage that runs is to give before it is told to stop, or more where rows are dropped above it.
+    /// That is as of the beginning of its run: what it gives meanwhile does not change it.
     pub(crate) fn wanted(&self) -> u64 {
         self.wanted.get()
     }

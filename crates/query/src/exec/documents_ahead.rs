@@ -2,14 +2,16 @@
 //!
 //! What an index has side by side may lie anywhere in the collection: read row by row, a leaf that has several of the
 //! documents is read, or decompressed, once for each. So the documents of rows that are certainly wanted are read some
-//! at a time, in the order of their record ids, and then given in the order of the index (as list prefetch and batched
-//! key access do elsewhere). How many are wanted is what [`Run::wanted`] tells; where that is one, or none is known to
-//! follow, each is read when it comes.
+//! at a time, in the order of their record ids, and then given in the order of the index (what others call list
+//! prefetch, or multi-range read). The engine is told of all of them before, so that the disk reads several at once. How
+//! many are wanted is what [`Run::wanted`] tells; where that is one, or none is known to follow, each is read when it
+//! comes.
 
 use super::context::Run;
 use super::row::Upcoming;
 use super::scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX};
 use crate::QueryError;
+use crate::value::COPIED_BYTES;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use storage::RecordId;
@@ -29,11 +31,20 @@ struct AheadRow {
     document: Ahead,
 }
 
+#[derive(Clone)]
 enum Ahead {
     /// The group had too many bytes before it.
     NotRead,
     /// `None`: there is no such record.
     Read(Option<Bytes>),
+}
+
+/// What a document holds in memory: all of a page, where it is a part of one.
+fn held_bytes(document: &Bytes) -> usize {
+    match document.is_unique() {
+        true => document.len(),
+        false => document.len().max(COPIED_BYTES),
+    }
 }
 
 impl Default for DocumentsAhead {
@@ -61,23 +72,25 @@ impl DocumentsAhead {
         upcoming: Option<Upcoming<'_>>,
         wanted: u64,
     ) -> Result<Option<Bytes>, QueryError> {
-        let mut ahead = self.take_read(id);
-        if let (None, Some(upcoming)) = (&ahead, upcoming) {
-            // What is read and not given when the run yields is read in vain.
-            let rows = wanted.min(run.rows_until_check()).min(self.rows_max as u64) as usize;
-            if rows > 1 && !upcoming.is_empty() {
-                self.read_group(run, id, upcoming, rows)?;
-                ahead = self.take_read(id);
+        if let Some(Ahead::Read(document)) = self.take_row(id) {
+            return Ok(document);
+        }
+        // What is read and not given when the run yields is read in vain.
+        let rows = wanted.min(run.rows_until_yield_check()).min(self.rows_max as u64) as usize;
+        if let Some(upcoming) = upcoming.filter(|upcoming| rows > 1 && !upcoming.is_empty()) {
+            // Those that an earlier group has left out are in this one.
+            self.rows.clear();
+            self.read_group(run, id, upcoming, rows)?;
+            if let Some(Ahead::Read(document)) = self.take_row(id) {
+                return Ok(document);
             }
         }
-        match ahead {
-            Some(Ahead::Read(document)) => Ok(document),
-            Some(Ahead::NotRead) | None => Ok(run.view.record(run.collection, id)?),
-        }
+        self.rows_max = (self.rows_max * 2).min(BATCH_ROWS_MAX);
+        Ok(run.view.record(run.collection, id)?)
     }
 
     /// Takes that of the row that has come, if it is there.
-    fn take_read(&mut self, id: &RecordId) -> Option<Ahead> {
+    fn take_row(&mut self, id: &RecordId) -> Option<Ahead> {
         // Rows in between were dropped on their way.
         while let Some(row) = self.rows.pop_front() {
             if row.id == *id {
@@ -106,15 +119,21 @@ impl DocumentsAhead {
         self.order.sort_unstable_by(|a, b| rows[*a].id.cmp(&rows[*b].id));
         run.view
             .expect_records(run.collection, self.order.iter().map(|place| &rows[*place].id));
-        let (mut read, mut bytes) = (0, 0);
-        for place in &self.order {
+        let (mut read, mut bytes, mut last) = (0, 0, None::<usize>);
+        for place in self.order.iter().copied() {
             if bytes >= BATCH_BYTES_MAX {
                 break;
             }
-            let document = run.view.record(run.collection, &rows[*place].id)?;
-            bytes += document.as_ref().map_or(0, Bytes::len);
+            if let Some(last) = last.filter(|last| rows[*last].id == rows[place].id) {
+                // It has several entries.
+                rows[place].document = rows[last].document.clone();
+                continue;
+            }
+            let document = run.view.record(run.collection, &rows[place].id)?;
+            bytes += document.as_ref().map_or(0, held_bytes);
             read += 1;
-            rows[*place].document = Ahead::Read(document);
+            rows[place].document = Ahead::Read(document);
+            last = Some(place);
         }
         self.rows_max = match bytes >= BATCH_BYTES_MAX {
             true => read,

@@ -99,7 +99,7 @@ pub(crate) struct IndexScan {
     /// Only of a scan that gives documents.
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
-    check: bool,
+    needs_check: bool,
     points: Option<Points>,
     seen: Option<RecordSet>,
     resume: Resume,
@@ -107,8 +107,10 @@ pub(crate) struct IndexScan {
     batch: IndexBatch,
     next: usize,
     batch_size: GrowingBatch,
-    /// The entries of the batch from `next` to before this one are inside the bounds.
-    checked: usize,
+    /// Entries of the batch before this one need not be judged: from `next` on they are inside the bounds.
+    inside_end: usize,
+    /// Its documents are read by a FETCH that gets all of its rows.
+    pub(crate) is_fetched: bool,
 }
 
 impl IndexScan {
@@ -121,7 +123,7 @@ impl IndexScan {
         once: bool,
     ) -> Self {
         Self {
-            check: bounds.needs_check(),
+            needs_check: bounds.needs_check(),
             points: Points::of(&index, &bounds, kind),
             index,
             bounds,
@@ -136,7 +138,8 @@ impl IndexScan {
             batch: IndexBatch::new(),
             next: 0,
             batch_size: GrowingBatch::new(),
-            checked: 0,
+            inside_end: 0,
+            is_fetched: false,
         }
     }
 
@@ -187,7 +190,7 @@ impl IndexScan {
             run.view
                 .index_entries_at(&self.index, &mut keys, self.direction, &mut self.batch)?;
             let (asked, found) = (keys.len(), self.batch.len());
-            (self.next, self.checked) = (0, found);
+            (self.next, self.inside_end) = (0, found);
             self.counters.seeks += asked as u64;
             if found == 0 {
                 points.done = points.asked;
@@ -198,15 +201,15 @@ impl IndexScan {
         if reopened {
             self.open(run)?;
         }
-        (self.next, self.checked) = (0, 0);
+        (self.next, self.inside_end) = (0, 0);
         let Some(cursor) = self.cursor.as_mut() else {
             return Ok(None);
         };
         if !cursor.fill(&mut self.batch, self.batch_size.next())? {
             return Ok(None);
         }
-        if !self.check {
-            self.checked = self.batch.len();
+        if !self.needs_check {
+            self.inside_end = self.batch.len();
         }
         if let (true, Resume::After(key, id)) = (reopened, &self.resume)
             && self.batch.key(0) == key.as_slice()
@@ -217,20 +220,25 @@ impl IndexScan {
         Ok(Some(0))
     }
 
-    fn check(&self, entry: usize) -> Check {
+    fn judge(&self, entry: usize) -> Check {
         let (pattern, key) = (self.index.pattern(), self.batch.key(entry));
         self.bounds
             .check(key, self.direction, |field, bytes| value_length(pattern, field, bytes))
     }
 
-    /// Notes how many entries from `first` on, which is inside the bounds, are.
-    fn check_ahead(&mut self, first: usize) {
-        self.checked = first + 1;
-        if self.kind != ScanKind::Entries {
+    /// Judges the entries behind one that is inside the bounds, until one is not, so that their documents can be read
+    /// together; `wanted` entries at most, the first among them.
+    fn judge_ahead(&mut self, first: usize, wanted: u64) {
+        self.inside_end = first + 1;
+        if !self.is_fetched {
             return;
         }
-        while self.checked < self.batch.len() && self.check(self.checked) == Check::Inside {
-            self.checked += 1;
+        let end = self
+            .batch
+            .len()
+            .min(first.saturating_add(wanted.min(BATCH_ROWS_MAX as u64) as usize));
+        while self.inside_end < end && self.judge(self.inside_end) == Check::Inside {
+            self.inside_end += 1;
         }
     }
 
@@ -264,7 +272,7 @@ impl IndexScan {
             _ => self.cursor = None,
         }
         self.batch = IndexBatch::new();
-        (self.next, self.checked) = (0, 0);
+        (self.next, self.inside_end) = (0, 0);
         self.resume = Resume::At(target);
         Ok(())
     }
@@ -289,7 +297,7 @@ impl IndexScan {
             return Ok(Ran::Exhausted);
         }
         let gives_documents = self.gives_documents();
-        if self.kind == ScanKind::Entries && !self.check {
+        if self.kind == ScanKind::Entries && !self.needs_check {
             self.batch_size.grow_to(run.wanted());
         }
         let (mut dropped, mut was_due) = (false, false);
@@ -319,9 +327,12 @@ impl IndexScan {
                     false => self.counters.keys_examined += 1,
                 }
                 let due = run.tick()? | std::mem::take(&mut was_due);
-                if i >= self.checked {
-                    match self.check(i) {
-                        Check::Inside => self.check_ahead(i),
+                if i >= self.inside_end {
+                    match self.judge(i) {
+                        Check::Inside => {
+                            let given = self.counters.advanced - given_before;
+                            self.judge_ahead(i, run.wanted().saturating_sub(given));
+                        }
                         Check::Done => {
                             self.counters.exhausted = true;
                             return Ok(Ran::Exhausted);
@@ -348,12 +359,13 @@ impl IndexScan {
                 }
                 let document = match self.kind {
                     ScanKind::Entries if gives_documents => RowDocument::InIndex(&self.batch, i),
-                    ScanKind::Entries => RowDocument::Unread(Upcoming {
+                    ScanKind::Entries if self.is_fetched => RowDocument::Unread(Upcoming {
                         batch: &self.batch,
                         start: self.next,
-                        end: self.checked,
+                        end: self.inside_end,
+                        given: self.seen.as_ref(),
                     }),
-                    ScanKind::Count | ScanKind::Distinct(_) => RowDocument::None,
+                    _ => RowDocument::None,
                 };
                 if let Some(filter) = &self.filter
                     && !filter.matches(as_document(document.bytes())?, run.evaluation)?
@@ -407,7 +419,7 @@ impl IndexScan {
         }
         self.cursor = None;
         self.batch = IndexBatch::new();
-        (self.next, self.checked) = (0, 0);
+        (self.next, self.inside_end) = (0, 0);
         // Of what was read ahead the rest was in vain, and a merge has many inputs.
         self.batch_size = GrowingBatch::new();
     }

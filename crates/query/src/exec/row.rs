@@ -1,5 +1,6 @@
 //! A row on its way through the stages: borrowed from the batch it was read in.
 
+use super::record_set::RecordSet;
 use crate::metadata::Metadata;
 use crate::value::COPIED_BYTES;
 use bson::RawDocument;
@@ -33,19 +34,21 @@ pub(crate) enum RowDocument<'r> {
     Made(&'r [u8]),
 }
 
-/// Entries of an index that come behind a row, up to the end of what is known to be given: of rows that no stage in
-/// between drops.
+/// Entries of an index that come behind a row, as far as they are known to be inside the bounds.
 #[derive(Clone, Copy)]
 pub(crate) struct Upcoming<'r> {
     pub(crate) batch: &'r IndexBatch,
     pub(crate) start: usize,
     pub(crate) end: usize,
+    /// Records that do not come again.
+    pub(crate) given: Option<&'r RecordSet>,
 }
 
 impl Upcoming<'_> {
-    /// Their records.
+    /// Their records. One that has several of the entries may be among them several times.
     pub(crate) fn ids(&self) -> impl Iterator<Item = RecordId> {
-        (self.start..self.end).map(|entry| self.batch.id(entry))
+        let ids = (self.start..self.end).map(|entry| self.batch.id(entry));
+        ids.filter(|id| self.given.is_none_or(|given| !given.contains(id)))
     }
 
     /// True where none is known.

@@ -69,7 +69,15 @@ pub(crate) enum Stage {
 
 impl Stage {
     /// A FETCH over `input`.
-    pub(crate) fn fetch(input: Stage, filter: Option<Arc<Matcher>>) -> Self {
+    pub(crate) fn fetch(mut input: Stage, filter: Option<Arc<Matcher>>) -> Self {
+        let first = match &mut input {
+            // Of the others the union drops rows.
+            Stage::Or(union) => union.inputs.first_mut(),
+            input => Some(input),
+        };
+        if let Some(Stage::IndexScan(scan)) = first {
+            scan.is_fetched = true;
+        }
         Stage::Fetch(Box::new(filter::Fetch::new(input, filter)))
     }
 

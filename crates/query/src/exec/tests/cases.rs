@@ -726,3 +726,61 @@ fn points_of_a_unique_index_are_given_once_in_order() {
     let expected: Vec<i32> = asked.iter().filter(there).copied().collect();
     assert_eq!(found, expected[..found.len()]);
 }
+
+#[test]
+fn documents_read_ahead_are_of_the_state_that_is_read() {
+    let fixture = Fixture::new(5);
+    fixture.create("c", empty());
+    fixture.index("c", rawdoc! { "n": 1 }, empty()).expect("indexed");
+    let text = |bytes: usize| "x".repeat(bytes);
+    // In another order than that of the index; some are so long that a group has only a few of them.
+    let length = |n: i32| match n % 50 {
+        0 => 300_000,
+        1..5 => 20_000,
+        _ => 10,
+    };
+    let ids: Vec<(i32, RecordId)> = (0..600)
+        .map(|i| i * 7 % 600)
+        .map(|n| {
+            let document = rawdoc! { "_id": n, "n": n, "turn": 0, "text": text(length(n)) };
+            (n, fixture.insert("c", &document).expect("inserted"))
+        })
+        .collect();
+    let by_n = |direction| rawdoc! { "n": direction };
+    let mut turn = 0;
+    for (direction, batch) in [(1, 7), (-1, 7), (1, 90), (-1, 90), (1, usize::MAX)] {
+        let filter = rawdoc! { "n": { "$gte": 0 } };
+        let sort = by_n(direction);
+        let request = FindRequest {
+            sort: Some(&sort),
+            ..FindRequest::new(ns("c"), &filter)
+        };
+        let mut executor = start(&fixture, &request);
+        let mut found = Vec::new();
+        loop {
+            let known = found.len();
+            let state = fixture.batch(&mut executor, batch, &mut found);
+            for document in &found[known..] {
+                let n = document.get_i32("n").expect("a number");
+                assert_eq!(document.get_i32("turn").ok(), Some(turn), "{n}");
+                let bytes = document.get_str("text").expect("a text").len();
+                assert_eq!(bytes, length(n) as usize);
+            }
+            if state != ExecState::More {
+                break;
+            }
+            // Each document changes, the ones that may have been read ahead among them.
+            turn += 1;
+            for (n, id) in &ids {
+                let document = rawdoc! { "_id": *n, "n": *n, "turn": turn, "text": text(length(*n)) };
+                fixture.replace("c", id.clone(), &document);
+            }
+        }
+        let found: Vec<i32> = found.iter().map(|found| found.get_i32("n").expect("there")).collect();
+        let mut expected: Vec<i32> = (0..600).collect();
+        if direction < 0 {
+            expected.reverse();
+        }
+        assert_eq!(found, expected);
+    }
+}
