@@ -1,5 +1,10 @@
 """Which plan a query runs by, where other values would have another one run."""
 
+import os
+import random
+
+from server import Server
+
 COUNT = 6000
 # Less than the plan of the other query looks at. What a failed trial and a race look at is not counted.
 EXAMINED_MAX = 1500
@@ -172,6 +177,15 @@ def test_no_document_is_read_that_is_not_wanted(server, client, db):
     before = gets()
     assert sorted(d["n"] for d in db.c.find(union)) == up[:300]
     assert before is None or gets() - before == 300
+    # Documents of which a group has only some: from memory, and after updates.
+    long = {n: (50, 1500, 4000, 9000, 30_000)[n % 5] for n in range(600)}
+    db.long.insert_many([{"_id": i, "n": i * 7 % 600, "text": "x" * long[i * 7 % 600]} for i in range(600)])
+    db.long.create_index("n")
+    for _ in range(2):
+        for batch in (101, 1000):
+            reads(list(range(600)), 600, lambda: db.long.find(everything).sort("n", 1).batch_size(batch))
+        reads(list(range(150)), 150, lambda: db.long.find(everything).sort("n", 1).limit(150))
+        db.long.update_many({}, {"$inc": {"turn": 1}})
     # Writers take few at first.
     before = gets()
     assert db.c.find_one_and_update(everything, {"$set": {"x": 1}}, sort=[("n", 1)])["n"] == 0
@@ -179,3 +193,44 @@ def test_no_document_is_read_that_is_not_wanted(server, client, db):
     assert db.c.update_many({"n": {"$lt": 500}}, {"$set": {"y": 1}}).modified_count == 500
     assert db.c.delete_many({"n": {"$gte": 2500}}).deleted_count == 500
     assert [d["n"] for d in db.c.find({"n": {"$gte": 0}, "y": 1}).sort("n", -1)] == down[2500:]
+
+
+def test_the_disk_is_asked_for_several_documents_at_once(tmp_path):
+    seed, count = int(os.environ.get("TENON_SEED", random.randrange(1 << 32))), 60_000
+    print("TENON_SEED", seed)
+    server = Server(tmp_path / "data", "btree", options=["--wiredTigerCacheSizeGB", "0.02"])
+    server.start()
+    collection = server.client().test.orders
+    rng = random.Random(seed)
+    for start in range(0, count, 5000):
+        collection.insert_many([order(rng, i) for i in range(start, start + 5000)])
+    collection.create_index("at")
+    server.stop()
+    server.start()
+    collection = server.client().test.orders
+    rng = random.Random(seed)
+    orders = [order(rng, i) for i in range(count)]
+    by_at = sorted(orders, key=lambda order: order["at"])
+
+    def told():
+        cache = server.client().admin.command("serverStatus")["tenon"]["engine"]["cache"]
+        return cache["pagesExpected"], cache["pagesReadInPart"], cache["rowsFromLastBlock"]
+
+    before = told()
+    for start in range(0, count - 500, 1500):
+        low = by_at[start]["at"]
+        assert list(collection.find({"at": {"$gte": low}}).sort("at", 1).limit(100)) == by_at[start : start + 100]
+        ids = sorted(rng.sample(range(count), 100))
+        assert list(collection.find({"_id": {"$in": ids}}).sort("_id", -1)) == [orders[i] for i in reversed(ids)]
+        near = {"_id": {"$gte": start, "$lt": start + 60}}
+        assert list(collection.find(near).hint("_id_").sort("_id", 1)) == orders[start : start + 60]
+    after = told()
+    assert after[0] > before[0] + 1000 and after[1] > before[1] + 1000 and after[2] > before[2] + 100
+    server.stop()
+
+
+def order(rng, i):
+    """One of those whose fields have names, as most documents are; no two have the same time."""
+    items = [{"sku": f"{rng.getrandbits(32):08x}", "quantity": rng.randrange(1, 9), "unitPrice": rng.randrange(9999) / 100} for _ in range(rng.randrange(1, 5))]
+    address = {"street": f"street {rng.randrange(10_000)}", "city": f"city {rng.randrange(500)}", "postalCode": f"{rng.randrange(99_999):05d}"}
+    return {"_id": i, "customer": {"firstName": f"first {rng.randrange(500)}", "lastName": f"last {rng.randrange(500)}"}, "shippingAddress": address, "items": items, "at": rng.getrandbits(30) * 100_000 + i}

@@ -190,6 +190,7 @@ impl<'b> Sections<'b> {
         if self.buffer.len() < raw_bytes {
             self.buffer.resize(raw_bytes, 0);
         }
+        self.whole_bytes = None;
         let raw = &mut self.buffer[..raw_bytes];
         decompress_each(self.header.codec, self.entries, self.stored, self.decompressor, raw)
             .map_err(|mismatch| damaged(self.volume, self.header.sector, mismatch))?;
@@ -214,16 +215,18 @@ impl<'b> Sections<'b> {
             }
         };
         if codec == Codec::None && stored.len() == raw_bytes {
+            // The buffer is as it was.
             return Ok(&stored[..raw_bytes.min(content_bytes)]);
         }
         if self.buffer.len() < raw_bytes {
             self.buffer.resize(raw_bytes, 0);
         }
+        // What was there goes, whatever comes of it.
+        self.whole_bytes = None;
         let raw = &mut self.buffer[..raw_bytes];
         decompress_one(codec, stored, self.decompressor, raw)
             .map_err(|mismatch| damaged(self.volume, self.header.sector, mismatch))?;
         let bytes = raw_bytes.min(content_bytes);
-        // Another section has gone with what was there.
         self.whole_bytes = self.entries.is_empty().then_some(bytes);
         Ok(&raw[..bytes])
     }

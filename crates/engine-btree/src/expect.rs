@@ -6,7 +6,7 @@ use crate::pages::Pages;
 use crate::tree::{Child, Target, Tree};
 use blocks::BlockAddr;
 
-/// Of several keys: where so many are in memory before one is not, the others will be, too.
+/// Of several keys: where so many, all over them, are in memory, the others will be, too.
 const TRIED_KEYS: usize = 8;
 
 impl Pages {
@@ -17,7 +17,7 @@ impl Pages {
             Base::OnDisk(address) => address,
             Base::Empty | Base::Image(_) => return,
         };
-        if !self.is_kept(tree, base) {
+        if !self.has_block(tree, base) {
             self.expect_block(tree, base);
         }
     }
@@ -25,18 +25,19 @@ impl Pages {
     /// Tells the system of the blocks in which some keys, in rising order, will be looked up soon: of those that are on
     /// disk and not in memory, where they are two and more.
     pub(crate) fn expect_keys(&self, tree: &Tree, keys: &[&[u8]]) {
+        let mut tried = (0..TRIED_KEYS).filter_map(|number| keys.get(number * keys.len() / TRIED_KEYS));
+        if tried.all(|key| address_of(tree, key).is_none_or(|address| self.has_block(tree, address))) {
+            return;
+        }
         let mut last = None;
         // Whoever reads one block asks for it just as soon.
         let mut first = None;
-        for (number, key) in keys.iter().enumerate() {
-            if number >= TRIED_KEYS && first.is_none() {
-                return;
-            }
+        for key in keys {
             let Some(address) = address_of(tree, key).filter(|address| last != Some(*address)) else {
                 continue;
             };
             last = Some(address);
-            if self.is_kept(tree, address) {
+            if self.has_block(tree, address) {
                 continue;
             }
             match &mut first {
@@ -50,7 +51,7 @@ impl Pages {
     }
 
     /// Whether a block is in memory as it is on disk.
-    fn is_kept(&self, tree: &Tree, address: BlockAddr) -> bool {
+    fn has_block(&self, tree: &Tree, address: BlockAddr) -> bool {
         self.cache().has_block(&(tree.shape.volume, address))
     }
 }

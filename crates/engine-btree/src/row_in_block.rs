@@ -17,7 +17,7 @@ use std::cell::Cell;
 const TAKEN_FROM_LAST_MAX: u32 = 32;
 
 thread_local! {
-    /// The block that this thread has read last, if it was a part of it.
+    /// The block of the last row that this thread has looked up in one, if it took a part.
     static LAST_PART: Cell<Option<(VolumeId, BlockAddr)>> = const { Cell::new(None) };
     /// Rows that were taken from what is left of the last block.
     static TAKEN_FROM_LAST: Cell<u32> = const { Cell::new(0) };

@@ -222,8 +222,8 @@ pub trait Snapshot: Send + Sync {
     /// The value of a key, `None` when there is none. A table that does not exist in the view is `NoSuchTable`.
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
 
-    /// Says which keys of a table will be asked for next, in rising order, so that an engine can have its disk read what
-    /// they lie in at once, and not one after the other. A hint: it changes no answer, and no error is told.
+    /// Says which keys of a table will be asked for next, in rising order, so that an engine can have its disk read
+    /// what they lie in at once, and not one after the other. A hint: it changes no answer, and no error is told.
     fn expect(&self, _table: TableId, _keys: &[&[u8]]) {}
 
     /// A cursor over a range of a table, standing before the first row in its direction. It keeps the snapshot alive,

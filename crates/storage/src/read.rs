@@ -62,21 +62,19 @@ impl ReadView {
     pub fn index_entries_at(
         &self,
         index: &Index,
-        keys: &mut [&[u8]],
+        keys: &[&[u8]],
         direction: Direction,
         batch: &mut IndexBatch,
     ) -> Result<(), StorageError> {
         debug_assert!(index.has_unique_rows(), "a key is all that a row's begins with");
         batch.shape = RowShape::of(index);
         batch.rows.clear();
-        let backwards = direction == Direction::Reverse;
-        if backwards {
-            keys.reverse();
-        }
-        debug_assert!(keys.is_sorted(), "in the order of the index");
-        self.snapshot.expect(index.table(), keys);
-        if backwards {
-            keys.reverse();
+        match direction {
+            Direction::Forward => self.snapshot.expect(index.table(), keys),
+            Direction::Reverse => {
+                let rising: Vec<&[u8]> = keys.iter().rev().copied().collect();
+                self.snapshot.expect(index.table(), &rising);
+            }
         }
         for key in keys {
             if let Some(value) = self.snapshot.get(index.table(), key)? {

@@ -3,25 +3,30 @@
 //! What an index has side by side may lie anywhere in the collection: read row by row, a leaf that has several of the
 //! documents is read, or decompressed, once for each. So the documents of rows that are certainly wanted are read some
 //! at a time, in the order of their record ids, and then given in the order of the index (what others call list
-//! prefetch, or multi-range read). The engine is told of all of them before, so that the disk reads several at once. How
-//! many are wanted is what [`Run::wanted`] tells; where that is one, or none is known to follow, each is read when it
-//! comes.
+//! prefetch, or multi-range read). The engine is told of all of them before, so that the disk reads several at once.
+//!
+//! How many are wanted is what [`Run::wanted`] tells; where that is one, or none is known to follow, each is read when
+//! it comes.
 
+use super::batch::{BATCH_BYTES_MAX, BATCH_ROWS_MAX};
 use super::context::Run;
 use super::row::Upcoming;
-use super::scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX};
 use crate::QueryError;
 use crate::value::COPIED_BYTES;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use storage::RecordId;
 
+/// Below these bytes a document that shares its memory shares it with little.
+const SHARING_MIN: usize = 1024;
+
 /// Those that are read and not given yet. They are of one view: [`DocumentsAhead::clear`] before another one.
+#[derive(Default)]
 pub(crate) struct DocumentsAhead {
     /// In the order in which their rows will come.
     rows: VecDeque<AheadRow>,
-    /// Rows of the next group: fewer where they are large.
-    rows_max: usize,
+    /// What the documents of `rows` hold in memory.
+    bytes: usize,
     /// Positions in `rows`, in the order of the records.
     order: Vec<usize>,
 }
@@ -33,26 +38,21 @@ struct AheadRow {
 
 #[derive(Clone)]
 enum Ahead {
-    /// The group had too many bytes before it.
+    /// There were too many bytes before it.
     NotRead,
     /// `None`: there is no such record.
     Read(Option<Bytes>),
 }
 
-/// What a document holds in memory: all of a page, where it is a part of one.
-fn held_bytes(document: &Bytes) -> usize {
-    match document.is_unique() {
-        true => document.len(),
-        false => document.len().max(COPIED_BYTES),
-    }
-}
-
-impl Default for DocumentsAhead {
-    fn default() -> Self {
-        Self {
-            rows: VecDeque::new(),
-            rows_max: BATCH_ROWS_MAX,
-            order: Vec::new(),
+impl AheadRow {
+    /// What its document holds in memory: all of a page, where it is a part of one.
+    fn bytes(&self) -> usize {
+        match &self.document {
+            Ahead::Read(Some(document)) if document.len() >= SHARING_MIN && !document.is_unique() => {
+                document.len().max(COPIED_BYTES)
+            }
+            Ahead::Read(Some(document)) => document.len(),
+            Ahead::Read(None) | Ahead::NotRead => 0,
         }
     }
 }
@@ -61,6 +61,7 @@ impl DocumentsAhead {
     /// Forgets them.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
+        self.bytes = 0;
     }
 
     /// The document of the row that has come, `None` where there is no such record. `wanted` rows with documents are
@@ -72,36 +73,41 @@ impl DocumentsAhead {
         upcoming: Option<Upcoming<'_>>,
         wanted: u64,
     ) -> Result<Option<Bytes>, QueryError> {
-        if let Some(Ahead::Read(document)) = self.take_row(id) {
-            return Ok(document);
-        }
+        let mut ahead = self.take_row(id);
         // What is read and not given when the run yields is read in vain.
-        let rows = wanted.min(run.rows_until_yield_check()).min(self.rows_max as u64) as usize;
-        if let Some(upcoming) = upcoming.filter(|upcoming| rows > 1 && !upcoming.is_empty()) {
-            // Those that an earlier group has left out are in this one.
-            self.rows.clear();
-            self.read_group(run, id, upcoming, rows)?;
-            if let Some(Ahead::Read(document)) = self.take_row(id) {
-                return Ok(document);
+        let rows = wanted.min(run.rows_until_yield_check()).min(BATCH_ROWS_MAX as u64) as usize;
+        if let (None, Some(upcoming), 2..) = (&ahead, upcoming, rows)
+            && !upcoming.is_empty()
+        {
+            self.begin_group(run, id, upcoming, rows)?;
+            ahead = self.take_row(id);
+        }
+        match ahead {
+            Some(Ahead::Read(document)) => Ok(document),
+            None => Ok(run.view.record(run.collection, id)?),
+            Some(Ahead::NotRead) => {
+                let document = run.view.record(run.collection, id)?;
+                self.read(run)?;
+                Ok(document)
             }
         }
-        self.rows_max = (self.rows_max * 2).min(BATCH_ROWS_MAX);
-        Ok(run.view.record(run.collection, id)?)
     }
 
     /// Takes that of the row that has come, if it is there.
     fn take_row(&mut self, id: &RecordId) -> Option<Ahead> {
         // Rows in between were dropped on their way.
         while let Some(row) = self.rows.pop_front() {
+            self.bytes = self.bytes.saturating_sub(row.bytes());
             if row.id == *id {
                 return Some(row.document);
             }
         }
+        self.bytes = 0;
         None
     }
 
     /// Reads the documents of the row that has come and of those behind it, `rows` in all at most.
-    fn read_group(
+    fn begin_group(
         &mut self,
         run: &Run<'_>,
         id: &RecordId,
@@ -117,28 +123,35 @@ impl DocumentsAhead {
         self.order.clear();
         self.order.extend(0..rows.len());
         self.order.sort_unstable_by(|a, b| rows[*a].id.cmp(&rows[*b].id));
-        run.view
-            .expect_records(run.collection, self.order.iter().map(|place| &rows[*place].id));
-        let (mut read, mut bytes, mut last) = (0, 0, None::<usize>);
+        let ids = self.order.iter().map(|place| &rows[*place].id);
+        run.view.expect_records(run.collection, ids);
+        self.read(run)
+    }
+
+    /// Reads those that are not read, in the order of the records, as long as all do not hold too much memory.
+    fn read(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
+        if self.bytes >= BATCH_BYTES_MAX {
+            return Ok(());
+        }
+        let rows = self.rows.make_contiguous();
+        self.order.clear();
+        let unread = |place: &usize| matches!(rows[*place].document, Ahead::NotRead);
+        self.order.extend((0..rows.len()).filter(unread));
+        self.order.sort_unstable_by(|a, b| rows[*a].id.cmp(&rows[*b].id));
+        let mut last = None::<usize>;
         for place in self.order.iter().copied() {
-            if bytes >= BATCH_BYTES_MAX {
+            if self.bytes >= BATCH_BYTES_MAX {
                 break;
             }
-            if let Some(last) = last.filter(|last| rows[*last].id == rows[place].id) {
+            let document = match last.filter(|last| rows[*last].id == rows[place].id) {
                 // It has several entries.
-                rows[place].document = rows[last].document.clone();
-                continue;
-            }
-            let document = run.view.record(run.collection, &rows[place].id)?;
-            bytes += document.as_ref().map_or(0, held_bytes);
-            read += 1;
-            rows[place].document = Ahead::Read(document);
+                Some(last) => rows[last].document.clone(),
+                None => Ahead::Read(run.view.record(run.collection, &rows[place].id)?),
+            };
+            rows[place].document = document;
+            self.bytes += rows[place].bytes();
             last = Some(place);
         }
-        self.rows_max = match bytes >= BATCH_BYTES_MAX {
-            true => read,
-            false => (self.rows_max * 2).min(BATCH_ROWS_MAX),
-        };
         Ok(())
     }
 }

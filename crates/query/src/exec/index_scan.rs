@@ -5,10 +5,10 @@
 //! gave. Entries of a clustering index are given with the documents that they carry, those alone that match the filter.
 //! The documents of a clustered collection are walked over as if they were entries of such an index, and have no key.
 
+use super::batch::{BATCH_ROWS_MAX, GrowingBatch};
 use super::context::Run;
 use super::record_set::RecordSet;
 use super::row::{Row, RowDocument, RowKey, Upcoming, as_document};
-use super::scan::{BATCH_ROWS_MAX, GrowingBatch};
 use super::stage::{Flow, Ran, Receiver, StageCounters};
 use crate::QueryError;
 use crate::matcher::Matcher;
@@ -21,6 +21,9 @@ use engine::{Direction, KeyRange};
 use std::ops::Bound;
 use std::sync::Arc;
 use storage::{Index, IndexBatch, IndexCursor, RecordId};
+
+/// Points that are asked for where as many as rows are wanted were not enough, at least; each time four times as many.
+const POINTS_AGAIN: u64 = 16;
 
 /// What an index scan does with the entries it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +48,9 @@ enum Resume {
 /// entries are read at once then, and so are their documents.
 struct Points {
     values: Intervals,
-    /// So many have been asked for, in the direction of the scan.
+    /// How many have been asked for, in the direction of the scan.
     asked: usize,
-    /// So many are done with: what there is under them was given.
+    /// How many are done with: what there is under them was given.
     done: usize,
 }
 
@@ -173,22 +176,19 @@ impl IndexScan {
         Ok(())
     }
 
-    /// `None` when the range has no more entries. Else how many points have none: the batch may be empty then. `left`
-    /// rows are wanted yet, if those before, of this run, were not `dropped` above.
-    fn refill(&mut self, run: &Run<'_>, left: u64, dropped: bool) -> Result<Option<usize>, QueryError> {
+    /// `None` when the range has no more entries. Else how many points have none: the batch may be empty then. At most
+    /// `points_max` points are asked for: each is a look-up of its own.
+    fn refill(&mut self, run: &Run<'_>, points_max: u64) -> Result<Option<usize>, QueryError> {
         if let Some(points) = &mut self.points {
             if self.next > 0 {
                 points.done = points.asked;
             }
-            // Each is a read of its own.
-            let rows_min = match dropped {
-                true => self.batch_size.next().rows_max,
-                false => 1,
-            };
-            let rows_max = left.clamp(rows_min as u64, BATCH_ROWS_MAX as u64) as usize;
-            let mut keys = points.next(rows_max, self.direction);
+            let rows_max = points_max.clamp(1, BATCH_ROWS_MAX as u64);
+            // What is looked up and not given when the run yields is looked up in vain.
+            let rows_max = rows_max.min((run.rows_until_yield_check() - 1).max(1)) as usize;
+            let keys = points.next(rows_max, self.direction);
             run.view
-                .index_entries_at(&self.index, &mut keys, self.direction, &mut self.batch)?;
+                .index_entries_at(&self.index, &keys, self.direction, &mut self.batch)?;
             let (asked, found) = (keys.len(), self.batch.len());
             (self.next, self.inside_end) = (0, found);
             self.counters.seeks += asked as u64;
@@ -300,16 +300,19 @@ impl IndexScan {
         if self.kind == ScanKind::Entries && !self.needs_check {
             self.batch_size.grow_to(run.wanted());
         }
-        let (mut dropped, mut was_due) = (false, false);
+        let (mut points_min, mut was_due) = (1, false);
         let given_before = self.counters.advanced;
         loop {
             if self.next >= self.batch.len() {
                 let left = run.wanted().saturating_sub(self.counters.advanced - given_before);
-                let Some(absent) = self.refill(run, left, dropped)? else {
+                let Some(absent) = self.refill(run, left.max(points_min))? else {
                     self.counters.exhausted = true;
                     return Ok(Ran::Exhausted);
                 };
-                dropped = true;
+                if (absent + self.batch.len()) as u64 >= left {
+                    // When it comes here again, some were not there, or were dropped above.
+                    points_min = (points_min * 4).clamp(POINTS_AGAIN, BATCH_ROWS_MAX as u64);
+                }
                 for _ in 0..absent {
                     self.counters.works += 1;
                     was_due |= run.tick()?;
@@ -329,10 +332,7 @@ impl IndexScan {
                 let due = run.tick()? | std::mem::take(&mut was_due);
                 if i >= self.inside_end {
                     match self.judge(i) {
-                        Check::Inside => {
-                            let given = self.counters.advanced - given_before;
-                            self.judge_ahead(i, run.wanted().saturating_sub(given));
-                        }
+                        Check::Inside => self.judge_ahead(i, run.wanted()),
                         Check::Done => {
                             self.counters.exhausted = true;
                             return Ok(Ran::Exhausted);

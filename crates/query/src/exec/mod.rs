@@ -5,6 +5,7 @@
 //! a tree of stages straight from the batches they are read in.
 
 mod aggregate;
+mod batch;
 pub(crate) mod blocking;
 mod clustered;
 mod context;

@@ -764,7 +764,7 @@ fn documents_read_ahead_are_of_the_state_that_is_read() {
                 let n = document.get_i32("n").expect("a number");
                 assert_eq!(document.get_i32("turn").ok(), Some(turn), "{n}");
                 let bytes = document.get_str("text").expect("a text").len();
-                assert_eq!(bytes, length(n) as usize);
+                assert_eq!(bytes, length(n));
             }
             if state != ExecState::More {
                 break;
