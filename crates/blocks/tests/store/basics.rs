@@ -118,6 +118,7 @@ fn sections_are_read_one_by_one_and_as_a_whole() {
                 let end = starts.get(number + 1).copied().unwrap_or(raw.len());
                 assert_eq!(sections.get(number).unwrap(), &raw[starts[number]..end]);
             }
+            assert_eq!(sections.get_all().unwrap(), raw);
         };
         store
             .read_sections_with(volume, &addr, 9, kind, disk, &mut scratch, check)
@@ -176,6 +177,21 @@ fn what_was_decompressed_last_is_there_until_another_block_is() {
             }
         }
         assert_eq!(scratch.last_whole(volume, &whole), None, "turn {turn}");
+    }
+    // Of one in sections all of them, as long as no other was decompressed behind that.
+    for then_one in [false, true] {
+        let take = |sections: &mut Sections<'_>| {
+            assert_eq!(sections.get_all().unwrap(), raw);
+            if then_one {
+                sections.get(0).unwrap();
+            }
+        };
+        let disk = Source::Disk(Near::Nothing);
+        store
+            .read_sections_with(volume, &cut, 9, kind, disk, &mut scratch, take)
+            .unwrap();
+        let expected = (!then_one).then_some(&raw[..]);
+        assert_eq!(scratch.last_whole(volume, &cut), expected);
     }
     // Who asks for no section has decompressed nothing.
     let disk = Source::Disk(Near::Nothing);
