@@ -200,14 +200,22 @@ impl BlockStore {
     }
 
     /// A hint that a block will be read soon, before others that are told of as well: the disk then reads them at once
-    /// and not one after the other. Nothing where single blocks are read past the system's cache.
-    pub fn expect_block(&self, volume: VolumeId, addr: &BlockAddr) {
-        if let Ok(volume) = self.find_volume(volume)
-            && !volume.single.is_direct()
-        {
-            let offset = addr.sector() * SECTOR_BYTES as u64;
-            volume.file.expect_read(offset, addr.bytes());
+    /// and not one after the other. Nothing, and false, where single blocks are read past the system's cache.
+    pub fn expect_block(&self, volume: VolumeId, addr: &BlockAddr) -> bool {
+        match self.find_volume(volume) {
+            Ok(volume) if !volume.single.is_direct() => {
+                let offset = addr.sector() * SECTOR_BYTES as u64;
+                volume.file.expect_read(offset, addr.bytes());
+                true
+            }
+            _ => false,
         }
+    }
+
+    /// Whether to read a block would be to wait for the disk, as far as the system tells.
+    pub fn would_wait(&self, volume: VolumeId, addr: &BlockAddr) -> bool {
+        let volume = self.find_volume(volume);
+        volume.is_ok_and(|volume| volume.file.would_wait(addr.sector() * SECTOR_BYTES as u64))
     }
 
     pub(crate) fn read_at(

@@ -6,8 +6,8 @@ use crate::pages::Pages;
 use crate::tree::{Child, Target, Tree};
 use blocks::BlockAddr;
 
-/// Of several keys: where so many, all over them, are in memory, the others will be, too.
-const TRIED_KEYS: usize = 8;
+/// Where so many, all over the others, are in memory, these will be, too.
+const TRIED: usize = 8;
 
 impl Pages {
     /// Tells the system that a leaf's rows will be read soon, where they are on disk and not in memory as a compressed
@@ -23,30 +23,18 @@ impl Pages {
     }
 
     /// Tells the system of the blocks in which some keys, in rising order, will be looked up soon: of those that are on
-    /// disk and not in memory, where they are two and more.
+    /// disk and not in memory, where they are two and more. Each is a call of the system, in vain where its cache has
+    /// the block: of some it is asked before.
     pub(crate) fn expect_keys(&self, tree: &Tree, keys: &[&[u8]]) {
-        let mut tried = (0..TRIED_KEYS).filter_map(|number| keys.get(number * keys.len() / TRIED_KEYS));
-        if tried.all(|key| address_of(tree, key).is_none_or(|address| self.has_block(tree, address))) {
+        let block_of = |key: &[u8]| address_of(tree, key).filter(|address| !self.has_block(tree, *address));
+        if !tried(keys).any(|key| block_of(key).is_some()) {
             return;
         }
-        let mut last = None;
+        let mut blocks: Vec<BlockAddr> = keys.iter().filter_map(|key| block_of(key)).collect();
+        blocks.dedup();
         // Whoever reads one block asks for it just as soon.
-        let mut first = None;
-        for key in keys {
-            let Some(address) = address_of(tree, key).filter(|address| last != Some(*address)) else {
-                continue;
-            };
-            last = Some(address);
-            if self.has_block(tree, address) {
-                continue;
-            }
-            match &mut first {
-                None => first = Some(Some(address)),
-                Some(first) => {
-                    let untold = first.take().into_iter().chain([address]);
-                    untold.for_each(|address| self.expect_block(tree, address));
-                }
-            }
+        if blocks.len() > 1 && tried(&blocks).any(|address| self.would_wait(tree, *address)) {
+            blocks.iter().for_each(|address| self.expect_block(tree, *address));
         }
     }
 
@@ -54,6 +42,12 @@ impl Pages {
     fn has_block(&self, tree: &Tree, address: BlockAddr) -> bool {
         self.cache().has_block(&(tree.shape.volume, address))
     }
+}
+
+/// Some of all.
+fn tried<T>(all: &[T]) -> impl Iterator<Item = &T> {
+    let step = all.len().div_ceil(TRIED).max(1);
+    all.iter().step_by(step)
 }
 
 /// The block that has to be read for a key, or on the way to it, unless its leaf is in memory.

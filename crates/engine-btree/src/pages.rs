@@ -111,8 +111,14 @@ impl Pages {
 
     /// Tells the system of a block that will be read soon, before others that it is told of as well.
     pub(crate) fn expect_block(&self, tree: &Tree, address: BlockAddr) {
-        self.counters.expected.add(1);
-        self.store.expect_block(tree.shape.volume, &address);
+        if self.store.expect_block(tree.shape.volume, &address) {
+            self.counters.expected.add(1);
+        }
+    }
+
+    /// Whether to read a block would be to wait for the disk.
+    pub(crate) fn would_wait(&self, tree: &Tree, address: BlockAddr) -> bool {
+        self.store.would_wait(tree.shape.volume, &address)
     }
 
     /// An error that says that a block, or what refers to it, cannot be right; `address` where that is known.

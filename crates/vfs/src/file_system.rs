@@ -104,6 +104,10 @@ pub trait File: Send + Sync {
     /// A hint that `[offset, offset + bytes)` will be read soon: the system may read it now, in as large pieces as it
     /// likes. Does not wait for that.
     fn expect_read(&self, _offset: u64, _bytes: u64) {}
+    /// Whether a read at `offset` through the system's cache would wait for the disk. True where that is not known.
+    fn would_wait(&self, _offset: u64) -> bool {
+        true
+    }
     /// Fills `buffer` from `offset`; `UnexpectedEof` when the file ends first.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<()> {
         while !buffer.is_empty() {

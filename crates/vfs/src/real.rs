@@ -13,10 +13,10 @@ use crate::out_of_descriptors::out_of_descriptors;
 use crate::{Access, DirectoryLock, File, FileSystem, Space};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, IoSliceMut, Result};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -277,6 +277,12 @@ impl File for RealFile {
             offset += piece;
             bytes -= piece;
         }
+    }
+
+    fn would_wait(&self, offset: u64) -> bool {
+        let mut byte = [0];
+        let mut buffers = [IoSliceMut::new(&mut byte)];
+        rustix::io::preadv2(&self.file, &mut buffers, offset, ReadWriteFlags::NOWAIT).is_err()
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {

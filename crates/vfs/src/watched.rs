@@ -146,6 +146,10 @@ impl<W: Watch> File for WatchedFile<W> {
     fn expect_read(&self, offset: u64, bytes: u64) {
         self.below.expect_read(offset, bytes);
     }
+
+    fn would_wait(&self, offset: u64) -> bool {
+        self.below.would_wait(offset)
+    }
 }
 
 #[cfg(test)]

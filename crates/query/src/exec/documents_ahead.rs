@@ -87,7 +87,10 @@ impl DocumentsAhead {
             None => Ok(run.view.record(run.collection, id)?),
             Some(Ahead::NotRead) => {
                 let document = run.view.record(run.collection, id)?;
-                self.read(run)?;
+                if self.bytes < BATCH_BYTES_MAX {
+                    self.sort_unread();
+                    self.read_sorted(run)?;
+                }
                 Ok(document)
             }
         }
@@ -119,25 +122,24 @@ impl DocumentsAhead {
             id,
             document: Ahead::NotRead,
         }));
-        let rows = self.rows.make_contiguous();
-        self.order.clear();
-        self.order.extend(0..rows.len());
-        self.order.sort_unstable_by(|a, b| rows[*a].id.cmp(&rows[*b].id));
-        let ids = self.order.iter().map(|place| &rows[*place].id);
+        self.sort_unread();
+        let ids = self.order.iter().map(|place| &self.rows[*place].id);
         run.view.expect_records(run.collection, ids);
-        self.read(run)
+        self.read_sorted(run)
     }
 
-    /// Reads those that are not read, in the order of the records, as long as all do not hold too much memory.
-    fn read(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
-        if self.bytes >= BATCH_BYTES_MAX {
-            return Ok(());
-        }
+    /// Puts those that are not read in the order of the records.
+    fn sort_unread(&mut self) {
         let rows = self.rows.make_contiguous();
-        self.order.clear();
         let unread = |place: &usize| matches!(rows[*place].document, Ahead::NotRead);
+        self.order.clear();
         self.order.extend((0..rows.len()).filter(unread));
         self.order.sort_unstable_by(|a, b| rows[*a].id.cmp(&rows[*b].id));
+    }
+
+    /// Reads them in that order, as long as all do not hold too much memory.
+    fn read_sorted(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
+        let rows = &mut self.rows;
         let mut last = None::<usize>;
         for place in self.order.iter().copied() {
             if self.bytes >= BATCH_BYTES_MAX {

@@ -298,7 +298,7 @@ impl IndexScan {
         }
         let gives_documents = self.gives_documents();
         if self.kind == ScanKind::Entries && !self.needs_check {
-            self.batch_size.grow_to(run.wanted());
+            self.batch_size.grow_to(run.wanted().min(u64::from(run.rows_left())));
         }
         let (mut points_min, mut was_due) = (1, false);
         let given_before = self.counters.advanced;
